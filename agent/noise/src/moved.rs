@@ -1,5 +1,5 @@
-//! What an optimizer makes of rounding error. An adaptive optimizer divides a gradient by its own size, so a gradient that is
-//! only rounding moves a parameter by a full update. Two runs may then differ by the applied updates, and by no more.
+//! The effect of an optimizer on rounding error. An adaptive optimizer divides a gradient by its own size, so a gradient that
+//! is only rounding moves a parameter by a full update. Two runs may then differ by the applied updates, and by no more.
 
 /// Max, min, mean and norm of a tensor.
 pub type Numbers = [f64; 4];

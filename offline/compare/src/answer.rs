@@ -17,7 +17,7 @@ use super::meter::Meter;
 use super::pairing::{RankPair, pair, step_name};
 use super::search::Search;
 use super::thresholds::Thresholds;
-pub use super::verdict::{Answer, Verdict};
+pub use super::verdict::{CaptureAnswer, CaptureVerdict};
 
 /// The options of a comparison.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ pub fn compare<E: From<CompareError>>(
     goldens: &[PathBuf],
     thresholds: &Thresholds,
     each: impl FnMut(&StepCaptures) -> Result<(), E>,
-) -> Result<Answer, E> {
+) -> Result<CaptureAnswer, E> {
     let options = Options { matching: &Matching::Name, is_compat: false, is_for_tables: false };
     compare_matched((target, goldens), thresholds, options, &Arc::default(), each)
 }
@@ -55,7 +55,7 @@ pub fn compare_matched<E: From<CompareError>>(
     options: Options<'_>,
     meter: &Arc<Meter>,
     mut each: impl FnMut(&StepCaptures) -> Result<(), E>,
-) -> Result<Answer, E> {
+) -> Result<CaptureAnswer, E> {
     let open = |path| find(path).map_err(CompareError::from);
     let Some((golden, others)) = goldens.split_first() else { return Err(E::from(CompareError::NoGolden)) };
     let (target_tree, golden_tree) = (open(target)?, open(golden)?);

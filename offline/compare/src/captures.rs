@@ -20,7 +20,7 @@ pub struct StepCaptures {
     pub is_alone: bool,
     /// By rank.
     pub ranks: Vec<RankCaptures>,
-    /// What the search found in this step; `None` if the runs diverged in an earlier step.
+    /// The search result of this step; `None` if the runs diverged in an earlier step.
     pub divergence: Option<Divergence>,
 }
 
@@ -39,7 +39,7 @@ pub struct RankCaptures {
     pub(crate) aligned: Alignment,
     /// The pairs of values.
     pub pairs: Vec<Pair>,
-    /// What is known of these pairs.
+    /// The evaluation of these pairs.
     pub evaluation: Evaluation,
     /// Whether the path is a single rank, not a directory of ranks.
     pub is_alone: bool,

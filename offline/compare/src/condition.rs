@@ -65,8 +65,8 @@ impl Range {
 /// not known to amplify errors.
 ///
 /// For a sum or difference, both are the size of the terms divided by that of the result. For a function `f` of one argument,
-/// it is the largest `|x f'(x)|`, times the largest element divided by that one, divided by the size of the result: for `exp`
-/// the largest `|x|`, for `1/x` the largest element divided by the smallest, for its root half of that. For a loss of
+/// it is the largest `|x f'(x)|`, times the largest element divided by that one, divided by the size of the result. For `exp`
+/// it is the largest `|x|`, for `1/x` the largest element divided by the smallest, for its root half of that. For a loss of
 /// differences, it is the size of the terms divided by the loss, or the size of the differences if they are squared.
 ///
 /// Cost: a look at the name for most functions, otherwise at the statistics.

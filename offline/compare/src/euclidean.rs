@@ -1,9 +1,9 @@
 //! The norm of a difference, summed in the order of msprobe's numpy.
 //!
 //! `numpy.linalg.norm` of a vector is the root of its product with itself. That is `OpenBLAS`'s `ddot`, whose summation order
-//! depends on the processor: on AVX-512 four accumulators of eight numbers with fused multiply-add, on AVX2 four of four and a
-//! tail without fusing; beyond 10,000 elements each thread sums a part. From three elements on, the last digit may differ
-//! between two machines that run msprobe. This module always uses the order of AVX-512 with one thread; `docs/compare.md` lists
+//! depends on the processor. On AVX-512 it has four accumulators of eight numbers with fused multiply-add, on AVX2 four of four
+//! and a tail without fusing. Beyond 10,000 elements each thread sums a part. From three elements on, the last digit may differ
+//! between two machines that run msprobe. This module always uses the order of AVX-512 with one thread; `docs/proof/compare-msprobe.md` lists
 //! the differences to the others.
 
 use trainmon_tensor_files::StoredTensor;

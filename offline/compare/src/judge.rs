@@ -34,19 +34,19 @@ pub(crate) struct Bound {
     /// The tolerance, relative to the value's size.
     pub bound: f64,
     /// The source.
-    pub source: Source,
+    pub source: BoundSource,
 }
 
 impl Bound {
     /// This tolerance, or the variation between baselines if larger.
     pub(crate) fn or_spread(self, spread: f64) -> Self {
-        if spread > self.bound { Self { bound: spread, source: Source::Spread } } else { self }
+        if spread > self.bound { Self { bound: spread, source: BoundSource::Spread } } else { self }
     }
 }
 
 /// The source of a tolerance.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Source {
+pub(crate) enum BoundSource {
     /// The round-off of sums in another order, with equal inputs.
     Rounding,
     /// The amplified difference of the inputs, and round-off.
@@ -62,7 +62,7 @@ pub(crate) enum Source {
     Exact,
 }
 
-impl Source {
+impl BoundSource {
     /// The text for tables.
     pub(crate) fn words(self) -> Cow<'static, str> {
         match self {
@@ -80,7 +80,7 @@ impl Judge<'_> {
     pub(crate) fn bound(&self, operator: &Operator, input: f64) -> Bound {
         let name = OperatorName::parse(&operator.name);
         if let Some(bound) = name.and_then(|name| self.thresholds.of_operator(name)) {
-            return Bound { bound, source: Source::Thresholds };
+            return Bound { bound, source: BoundSource::Thresholds };
         }
         let is_module = name.is_some_and(|name| name.family() == "Module");
         let growth = if is_module { self.thresholds.module_growth } else { self.thresholds.growth };
@@ -89,7 +89,7 @@ impl Judge<'_> {
         let rounding = rounding.min(self.thresholds.ceiling.max(coarse(operator)));
         // The rounding of each input to its dtype is an error too, and grows like the others.
         let (growth, rounding) = (growth.max(CONDITIONS * condition), rounding.max(condition * coarsest(operator)));
-        let source = if input > 0.0 { Source::Inputs { input } } else { Source::Rounding };
+        let source = if input > 0.0 { BoundSource::Inputs { input } } else { BoundSource::Rounding };
         Bound { bound: input * growth + rounding, source }
     }
 

@@ -46,7 +46,7 @@ mod verdict;
 mod write;
 mod write_only;
 
-pub use answer::{Answer, Options, StepCaptures, Verdict, compare, compare_matched};
+pub use answer::{CaptureAnswer, CaptureVerdict, Options, StepCaptures, compare, compare_matched};
 pub use deviation::{Deviation, What, deviation};
 pub use error::CompareError;
 pub use evaluation::{Evaluation, Sides};

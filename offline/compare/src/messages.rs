@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use trainmon_report::{counted, first_of, quoted};
 
-use super::answer::{Answer, Verdict};
+use super::answer::{CaptureAnswer, CaptureVerdict};
 use super::deviation::{Deviation, What};
 use super::first::{Divergence, Finding, Kind, OneSidedCall, Rewritten, Suspect, Walked};
 use super::location::{Location, argument};
@@ -14,37 +14,37 @@ use super::text::{of, share};
 const NAMES_SHOWN: usize = 6;
 
 /// The headline: one line without the facts that [`details`] adds.
-pub(crate) fn sentence(answer: &Answer) -> String {
+pub(crate) fn sentence(answer: &CaptureAnswer) -> String {
     match &answer.verdict {
-        Verdict::Same if answer.finer > 0 => {
+        CaptureVerdict::Same if answer.finer > 0 => {
             format!("No divergence: {} in every captured value; dtypes differ", agree(answer.compared))
         }
-        Verdict::Same if answer.parts > 0 => {
+        CaptureVerdict::Same if answer.parts > 0 => {
             format!("No divergence: {} in every comparable value", agree(answer.compared))
         }
-        Verdict::Same => format!("No divergence: {} in every captured value", agree(answer.compared)),
-        Verdict::Rounding { step, rank, operator, largest } if *largest == 0.0 => format!(
+        CaptureVerdict::Same => format!("No divergence: {} in every captured value", agree(answer.compared)),
+        CaptureVerdict::Rounding { step, rank, operator, largest } if *largest == 0.0 => format!(
             "No divergence beyond rounding: only sums that cancel differ, first in `{operator}` (step {step}, rank {rank})"
         ),
-        Verdict::Rounding { step, rank, operator, largest } => format!(
+        CaptureVerdict::Rounding { step, rank, operator, largest } => format!(
             "No divergence beyond rounding: values differ by at most {}, first in `{operator}` (step {step}, rank {rank})",
             of(*largest, "their size")
         ),
-        Verdict::CannotTell { why, .. } => format!("Cannot tell: {why}"),
-        Verdict::Rewritten { step, ranks, rewritten, .. } => format!(
+        CaptureVerdict::CannotTell { why, .. } => format!("Cannot tell: {why}"),
+        CaptureVerdict::Rewritten { step, ranks, rewritten, .. } => format!(
             "No divergence beyond rounding, but the code differs from `{}` to `{}` (step {step}, {})",
             rewritten.finding.operator,
             rewritten.until,
             on(ranks)
         ),
-        Verdict::OneSided { step, ranks, finding, rounding } => format!(
+        CaptureVerdict::OneSided { step, ranks, finding, rounding } => format!(
             "No divergence{}, but the calls differ: only the {} has `{}` (step {step}, {})",
             if rounding.0 > 0 { " beyond rounding" } else { "" },
             if finding.kind == Kind::TargetOnly { "target" } else { "baseline" },
             finding.operator,
             on(ranks)
         ),
-        Verdict::Parts { step, ranks, finding } => first_divergence(*step, ranks, finding),
+        CaptureVerdict::Parts { step, ranks, finding } => first_divergence(*step, ranks, finding),
     }
 }
 
@@ -57,7 +57,7 @@ fn on(ranks: &[u64]) -> String {
     format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, names.join(", "))
 }
 
-/// Where the runs diverge and by how much.
+/// The place and the size of the first divergence.
 fn first_divergence(step: u64, ranks: &[u64], finding: &Finding) -> String {
     let Location { module, seen_in, .. } = &finding.location;
     let module = module.as_ref().map(|module| format!(" in `{module}`")).unwrap_or_default();
@@ -126,18 +126,20 @@ fn explanation(finding: &Finding) -> Option<String> {
 }
 
 /// The facts below the headline, a line each.
-pub(crate) fn details(answer: &Answer) -> Vec<String> {
+pub(crate) fn details(answer: &CaptureAnswer) -> Vec<String> {
     let mut lines = Vec::new();
     let ranks: &[u64] = match &answer.verdict {
-        Verdict::Parts { ranks, .. } | Verdict::OneSided { ranks, .. } | Verdict::Rewritten { ranks, .. } => ranks,
+        CaptureVerdict::Parts { ranks, .. }
+        | CaptureVerdict::OneSided { ranks, .. }
+        | CaptureVerdict::Rewritten { ranks, .. } => ranks,
         _ => &[],
     };
     match &answer.verdict {
-        Verdict::CannotTell { capture, .. } => lines.push(format!("Capture {capture}.")),
-        Verdict::OneSided { rounding, .. } if rounding.0 > 0 => {
+        CaptureVerdict::CannotTell { capture, .. } => lines.push(format!("Capture {capture}.")),
+        CaptureVerdict::OneSided { rounding, .. } if rounding.0 > 0 => {
             lines.push(format!("Values differ by at most {}.", of(rounding.1, "their size")));
         }
-        Verdict::Rewritten { rewritten, places, .. } => {
+        CaptureVerdict::Rewritten { rewritten, places, .. } => {
             lines.push(format!("The results {}.", agreement(rewritten.apart)));
             if *places > 1 {
                 let more = counted(*places as u64 - 1, "more place differs", "more places differ");
@@ -148,14 +150,14 @@ pub(crate) fn details(answer: &Answer) -> Vec<String> {
     }
     if let Some(divergence) = &answer.divergence {
         let walked = divergence.walked.iter().find(|(rank, _)| ranks.contains(rank)).map(|(_, walked)| walked);
-        if let Verdict::Parts { finding, .. } = &answer.verdict {
+        if let CaptureVerdict::Parts { finding, .. } = &answer.verdict {
             lines.extend(of_finding(finding, walked));
         }
-        if let (Verdict::Rewritten { .. }, Some(walked)) = (&answer.verdict, walked) {
+        if let (CaptureVerdict::Rewritten { .. }, Some(walked)) = (&answer.verdict, walked) {
             lines.extend(calls_besides(walked));
         }
         lines.extend(other_ranks(divergence, ranks));
-        if let (Verdict::OneSided { .. }, Some(walked)) = (&answer.verdict, walked)
+        if let (CaptureVerdict::OneSided { .. }, Some(walked)) = (&answer.verdict, walked)
             && walked.one_sided.len() > 1
         {
             let calls = walked.one_sided.iter().map(|call| quoted(&call.operator));
@@ -167,7 +169,7 @@ pub(crate) fn details(answer: &Answer) -> Vec<String> {
     lines
 }
 
-/// What is known of the first divergence.
+/// The lines about the first divergence.
 fn of_finding(finding: &Finding, walked: Option<&Walked>) -> Vec<String> {
     let mut lines: Vec<String> = explanation(finding).into_iter().collect();
     lines.extend(finding.location.source.as_ref().map(|source| format!("Source: {source}.")));
@@ -199,8 +201,8 @@ fn of_finding(finding: &Finding, walked: Option<&Walked>) -> Vec<String> {
     lines
 }
 
-/// What one side lacks, and what could not be compared.
-fn not_compared(answer: &Answer) -> Vec<String> {
+/// The lines about everything that was not compared.
+fn not_compared(answer: &CaptureAnswer) -> Vec<String> {
     let mut lines = Vec::new();
     for (side, only) in [("target", &answer.target_only), ("baseline", &answer.golden_only)] {
         if !only.is_empty() {
@@ -279,7 +281,7 @@ fn otherwise(part: &Rewritten) -> String {
     format!("The code differs from `{}` to `{until}`; the results {}.", finding.operator, agreement(*apart))
 }
 
-/// How well the results of rewritten code agree.
+/// The agreement of results of rewritten code, as a verb phrase.
 fn agreement(apart: f64) -> String {
     if apart > 0.0 { format!("agree within {}", of(apart, "their size")) } else { "agree".to_owned() }
 }
@@ -310,7 +312,7 @@ fn other_ranks(divergence: &Divergence, ranks: &[u64]) -> Vec<String> {
 }
 
 /// The tensors that only another baseline can decide.
-fn unsure(answer: &Answer) -> Option<String> {
+fn unsure(answer: &CaptureAnswer) -> Option<String> {
     let tensors = &answer.unsure;
     (!tensors.is_empty()).then(|| {
         format!(
@@ -322,7 +324,7 @@ fn unsure(answer: &Answer) -> Option<String> {
 }
 
 /// The answer as JSON.
-pub(crate) fn as_json(answer: &Answer) -> Value {
+pub(crate) fn as_json(answer: &CaptureAnswer) -> Value {
     let mut json = json!({
         "verdict": word(&answer.verdict), "sentence": sentence(answer), "details": details(answer),
         "operators_compared": answer.compared, "operators_unseen": answer.unseen,
@@ -331,21 +333,23 @@ pub(crate) fn as_json(answer: &Answer) -> Value {
         "target_only": answer.target_only, "golden_only": answer.golden_only,
     });
     let more = match &answer.verdict {
-        Verdict::Same | Verdict::CannotTell { .. } => json!({}),
-        Verdict::Rounding { step, rank, operator, largest } => {
+        CaptureVerdict::Same | CaptureVerdict::CannotTell { .. } => json!({}),
+        CaptureVerdict::Rounding { step, rank, operator, largest } => {
             json!({"step": step, "ranks": [rank], "operator": operator, "largest": largest})
         }
-        Verdict::Rewritten { step, ranks, rewritten, places } => json!({
+        CaptureVerdict::Rewritten { step, ranks, rewritten, places } => json!({
             "step": step, "ranks": ranks, "operator": rewritten.finding.operator, "kind": kind(rewritten.finding.kind),
             "until": rewritten.until, "largest": number(rewritten.apart), "places": places,
         }),
-        Verdict::OneSided { step, ranks, finding, .. } | Verdict::Parts { step, ranks, finding } => json!({
-            "step": step, "ranks": ranks, "operator": finding.operator, "module": finding.location.module,
-            "source": finding.location.source, "parameter": finding.parameter,
-            "looks_like": finding.looks_like, "seen_in": finding.location.seen_in, "kind": kind(finding.kind),
-            "input_deviation": number(finding.input),
-            "suspects": finding.suspects.iter().map(suspect).collect::<Vec<_>>(),
-        }),
+        CaptureVerdict::OneSided { step, ranks, finding, .. } | CaptureVerdict::Parts { step, ranks, finding } => {
+            json!({
+                "step": step, "ranks": ranks, "operator": finding.operator, "module": finding.location.module,
+                "source": finding.location.source, "parameter": finding.parameter,
+                "looks_like": finding.looks_like, "seen_in": finding.location.seen_in, "kind": kind(finding.kind),
+                "input_deviation": number(finding.input),
+                "suspects": finding.suspects.iter().map(suspect).collect::<Vec<_>>(),
+            })
+        }
     };
     if let (Some(json), Value::Object(more)) = (json.as_object_mut(), more) {
         json.extend(more);
@@ -366,14 +370,14 @@ pub(crate) fn as_json(answer: &Answer) -> Value {
     json
 }
 
-fn word(verdict: &Verdict) -> &'static str {
+fn word(verdict: &CaptureVerdict) -> &'static str {
     match verdict {
-        Verdict::Same => "same",
-        Verdict::Rounding { .. } => "rounding",
-        Verdict::Rewritten { .. } => "rewritten",
-        Verdict::OneSided { .. } => "one_sided",
-        Verdict::Parts { .. } => "parts",
-        Verdict::CannotTell { .. } => "cannot_tell",
+        CaptureVerdict::Same => "same",
+        CaptureVerdict::Rounding { .. } => "rounding",
+        CaptureVerdict::Rewritten { .. } => "rewritten",
+        CaptureVerdict::OneSided { .. } => "one_sided",
+        CaptureVerdict::Parts { .. } => "parts",
+        CaptureVerdict::CannotTell { .. } => "cannot_tell",
     }
 }
 

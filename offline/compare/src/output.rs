@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use trainmon_report::{Unfinished, unfinished_in};
 
-use super::answer::{Answer, RankCaptures, StepCaptures};
+use super::answer::{CaptureAnswer, RankCaptures, StepCaptures};
 use super::report::Report;
 use super::thresholds::Thresholds;
-use super::write::{Format, Source, WriteError, write};
+use super::write::{Format, TableSource, WriteError, write};
 
 /// The tables while they are written.
 pub(super) struct Output {
@@ -59,7 +59,7 @@ impl Output {
     /// Writes the page, if requested.
     pub(super) fn write_report(
         &mut self,
-        answer: &Answer,
+        answer: &CaptureAnswer,
         (target, goldens): (&Path, &[PathBuf]),
     ) -> Result<(), WriteError> {
         let Some(mut report) = self.report.take() else { return Ok(()) };
@@ -75,7 +75,7 @@ impl Output {
     /// Writes a rank's table under msprobe's name; each of several steps has its own directory.
     pub(super) fn write(
         &mut self,
-        source: &Source<'_>,
+        source: &TableSource<'_>,
         step: &StepCaptures,
         rank: &RankCaptures,
     ) -> Result<(), WriteError> {

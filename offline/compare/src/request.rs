@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use trainmon_capture_files::Task;
 use trainmon_report::{Advise, comparison_as_json};
 
-use super::answer::{Answer, Options, StepCaptures, compare_matched};
+use super::answer::{CaptureAnswer, Options, StepCaptures, compare_matched};
 use super::compat;
 use super::error::CompareError;
 use super::evidence::Evidence;
@@ -19,7 +19,7 @@ use super::output::Output;
 use super::rounding::Positions;
 use super::table;
 use super::thresholds::Thresholds;
-use super::write::{Format, Rows, Source, WriteError};
+use super::write::{Format, Rows, TableSource, WriteError};
 
 /// The paths and options of a comparison.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl Advise for RequestError {
 #[derive(Debug)]
 pub struct Compared {
     /// The answer.
-    pub answer: Answer,
+    pub answer: CaptureAnswer,
     /// The written files.
     pub files: Vec<PathBuf>,
     /// Whether a mapping file paired any values.
@@ -177,7 +177,7 @@ impl Work<'_> {
                 let pairs = pairs.iter().filter(|pair| pair.target.is_some()).copied().collect();
                 let make =
                     Box::new(|pairs: &[Pair]| -> Box<dyn Rows> { Box::new(compat::table(sides, pairs, mode, gate)) });
-                output.write(&Source::new(headers, pairs, make), step, rank)?;
+                output.write(&TableSource::new(headers, pairs, make), step, rank)?;
             } else {
                 let evidence = Evidence::of(step, rank);
                 let (thresholds, spreads) = (&self.request.thresholds, rank.spreads.as_ref());
@@ -187,7 +187,7 @@ impl Work<'_> {
                 let make = Box::new(|pairs: &[Pair]| -> Box<dyn Rows> {
                     Box::new(table::table(sides, pairs, mode, (judge, &evidence)))
                 });
-                output.write(&Source::new(headers, pairs.clone(), make), step, rank)?;
+                output.write(&TableSource::new(headers, pairs.clone(), make), step, rank)?;
             }
         }
         if let Some(found) = self.differences.as_mut().and_then(|ranks| compat::analyze(&std::mem::take(ranks))) {

@@ -8,7 +8,7 @@ use super::first::{Divergence, Kind, Noise, RankCapture, Rounding, Walked, first
 use super::input::Capture;
 use super::name::{Direction, OperatorName};
 use super::thresholds::Thresholds;
-use super::verdict::{Answer, Verdict};
+use super::verdict::{CaptureAnswer, CaptureVerdict};
 
 /// The state of the search over steps.
 #[derive(Default)]
@@ -108,7 +108,7 @@ impl Search {
         }
     }
 
-    pub(super) fn answer(mut self, target_only: Vec<String>, golden_only: Vec<String>) -> Answer {
+    pub(super) fn answer(mut self, target_only: Vec<String>, golden_only: Vec<String>) -> CaptureAnswer {
         let largest = self.noise.values().map(Rounding::largest).fold(0.0, f64::max);
         // Rewritten code has one-sided calls, but no one-sided gradients.
         let are_told = self.rewritten.is_none() || self.calls.as_ref().is_some_and(|(_, calls)| lacks_gradients(calls));
@@ -116,7 +116,7 @@ impl Search {
         let (verdict, divergence) = match (found, self.first_rounding.take().or_else(|| self.first_residue.take())) {
             // Two captures with nothing in common do not agree.
             (Some(_), _) if self.compared == 0 => (
-                Verdict::CannotTell {
+                CaptureVerdict::CannotTell {
                     why: "no operator of one capture has a counterpart in the other",
                     capture: "both at the same level and scope, or map the operators with `-dm`, `-cm`, `-lm` or `-am`",
                 },
@@ -126,7 +126,7 @@ impl Search {
                 (parts(step, &divergence), Some(divergence))
             }
             (None, _) if self.is_half_structure => (
-                Verdict::CannotTell {
+                CaptureVerdict::CannotTell {
                     why: "the structures agree, but one capture has no values (task `structure`)",
                     capture: "both with task `statistics` or `tensor`",
                 },
@@ -134,14 +134,14 @@ impl Search {
             ),
             // Equal arguments prove nothing about tensors that were not compared.
             _ if self.compared == self.unseen || !self.is_seen => (
-                Verdict::CannotTell {
+                CaptureVerdict::CannotTell {
                     why: "the captures share neither statistics nor a type of checksum",
                     capture: "both with task `statistics` or `tensor` and the same `summary_mode`",
                 },
                 None,
             ),
             _ if self.is_untold => (
-                Verdict::CannotTell {
+                CaptureVerdict::CannotTell {
                     why: "the checksum of a fused module does not follow from those of its parts, and later checksums differ",
                     capture: "statistics or tensors instead of checksums",
                 },
@@ -150,13 +150,13 @@ impl Search {
             _ if self.rewritten.is_some() => {
                 let rewritten = self.rewritten.take();
                 let verdict = rewritten.as_ref().and_then(|(step, divergence)| otherwise(*step, divergence));
-                (verdict.unwrap_or(Verdict::Same), rewritten.map(|(_, divergence)| divergence))
+                (verdict.unwrap_or(CaptureVerdict::Same), rewritten.map(|(_, divergence)| divergence))
             }
-            (_, Some((step, rank, operator))) => (Verdict::Rounding { step, rank, operator, largest }, None),
-            (_, None) => (Verdict::Same, None),
+            (_, Some((step, rank, operator))) => (CaptureVerdict::Rounding { step, rank, operator, largest }, None),
+            (_, None) => (CaptureVerdict::Same, None),
         };
         let Self { compared, unseen, unread, finer, parts, unjudged, unsure, .. } = self;
-        Answer {
+        CaptureAnswer {
             verdict,
             divergence,
             compared,
@@ -197,17 +197,17 @@ fn is_comparable(target: &Capture, golden: &Capture) -> bool {
 }
 
 /// The verdict for rewritten code, with the ranks that have it in the same place.
-fn otherwise(step: u64, divergence: &Divergence) -> Option<Verdict> {
+fn otherwise(step: u64, divergence: &Divergence) -> Option<CaptureVerdict> {
     let first = divergence.walked.iter().find_map(|(_, walked)| walked.rewritten.first())?;
     let is_same = |walked: &Walked| walked.rewritten.iter().any(|one| one.finding.operator == first.finding.operator);
     let ranks = divergence.walked.iter().filter(|(_, walked)| is_same(walked)).map(|(rank, _)| *rank).collect();
     let places = divergence.walked.iter().map(|(_, walked)| walked.rewritten.len()).max().unwrap_or(1);
-    Some(Verdict::Rewritten { step, ranks, rewritten: Box::new(first.clone()), places })
+    Some(CaptureVerdict::Rewritten { step, ranks, rewritten: Box::new(first.clone()), places })
 }
 
 /// The first origin, with the ranks that diverged in the same operator on their own.
-fn parts(step: u64, divergence: &Divergence) -> Verdict {
-    let Some((_, finding)) = divergence.origins.first() else { return Verdict::Same };
+fn parts(step: u64, divergence: &Divergence) -> CaptureVerdict {
+    let Some((_, finding)) = divergence.origins.first() else { return CaptureVerdict::Same };
     let ranks =
         divergence.origins.iter().filter(|(_, other)| other.operator == finding.operator).map(|(rank, _)| *rank);
     let mut ranks: Vec<u64> = ranks.collect();
@@ -217,7 +217,7 @@ fn parts(step: u64, divergence: &Divergence) -> Verdict {
         let walked = || divergence.walked.iter().map(|(_, walked)| walked);
         let differing = walked().map(|walked| walked.differing).sum();
         let rounding = (differing, walked().map(|walked| walked.largest_rounding).fold(0.0, f64::max));
-        return Verdict::OneSided { step, ranks, finding, rounding };
+        return CaptureVerdict::OneSided { step, ranks, finding, rounding };
     }
-    Verdict::Parts { step, ranks, finding }
+    CaptureVerdict::Parts { step, ranks, finding }
 }

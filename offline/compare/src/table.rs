@@ -11,7 +11,7 @@ use super::evidence::{Evidence, Side};
 use super::first::Excuse;
 use super::input::Capture;
 use super::item::{Address, Item};
-use super::judge::{Bound, Judge, Source};
+use super::judge::{Bound, BoundSource, Judge};
 use super::matching::{How, Pair};
 use super::name::OperatorName;
 use super::text::{of, share};
@@ -66,8 +66,8 @@ pub(crate) struct Table {
 /// Columns after msprobe's own.
 const OWN: [&str; 5] = ["Match", "Difference", "Deviation", "Bound", "Bound Source"];
 
-/// Columns after those if every element was compared: the relative L2 norm of the difference, and the units in the last place
-/// that half of the elements, 99 % of them and all of them stay within.
+/// Columns after those if every element was compared: the relative L2 norm of the difference, and its size in units in the last
+/// place (median, 99th percentile, maximum).
 const ELEMENTWISE: [&str; 4] = ["Relative L2", "ULP p50", "ULP p99", "ULP max"];
 
 impl Row {
@@ -250,8 +250,8 @@ fn note_origin(row: &mut Row, side: Side, address: Address, item: Item<'_>, evid
 /// The tolerance of an input that the search does not mention.
 fn usual_input(deviation: &Deviation, spread: f64) -> Bound {
     match deviation.what {
-        What::Argument => Bound { bound: 1e-6, source: Source::Exact },
-        _ => Bound { bound: 0.0, source: Source::Rounding }.or_spread(spread),
+        What::Argument => Bound { bound: 1e-6, source: BoundSource::Exact },
+        _ => Bound { bound: 0.0, source: BoundSource::Rounding }.or_spread(spread),
     }
 }
 

@@ -4,7 +4,7 @@ use super::first::{Divergence, Finding, Rewritten};
 
 /// Whether and where two runs diverge.
 #[derive(Clone, Debug)]
-pub enum Verdict {
+pub enum CaptureVerdict {
     /// No visible difference.
     Same,
     /// Differences of the size of rounding.
@@ -53,16 +53,16 @@ pub enum Verdict {
     CannotTell {
         /// The reason.
         why: &'static str,
-        /// What to capture instead.
+        /// The capture that would allow a comparison.
         capture: &'static str,
     },
 }
 
 /// The result of a comparison.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct CaptureAnswer {
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: CaptureVerdict,
     /// The search result of the step with the divergence, for all its ranks.
     pub divergence: Option<Divergence>,
     /// The number of operators compared.

@@ -1,6 +1,6 @@
-//! Monitored runs: reads their files, recovers them from a journal, compares two runs, merges the rows of several ranks into
-//! those of one model, exports values as TensorBoard events, to Prometheus or over OpenTelemetry, lists recorded alerts, and
-//! applies the rules to a run or another tool's log.
+//! Monitored runs: reads their files, recovers them from a journal, compares two runs, and merges the rows of several ranks.
+//! Exports values as TensorBoard events, to Prometheus or over OpenTelemetry. Lists recorded alerts, and applies the rules to a
+//! run or another tool's log.
 
 #![forbid(unsafe_code)]
 

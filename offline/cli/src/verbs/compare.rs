@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use trainmon_compare::matching::{ApiMapping, LayerMapping, Mapping, MappingError, Matching};
 use trainmon_compare::{
-    Answer, CompareError, Compared, Format, Meter, Request, RequestError, Tables, Thresholds, Verdict, as_json,
-    in_words,
+    CaptureAnswer, CaptureVerdict, CompareError, Compared, Format, Meter, Request, RequestError, Tables, Thresholds,
+    as_json, in_words,
 };
 use trainmon_report::{Outcome, Printer, Tone, toned, watched};
 
@@ -103,18 +103,20 @@ fn request(arguments: &Arguments) -> Result<Request, CompareError> {
     })
 }
 
-fn tone(answer: &Answer) -> Tone {
+fn tone(answer: &CaptureAnswer) -> Tone {
     match answer.verdict {
-        Verdict::Same | Verdict::Rounding { .. } => Tone::Good,
-        Verdict::Rewritten { .. } | Verdict::OneSided { .. } | Verdict::CannotTell { .. } => Tone::Doubtful,
-        Verdict::Parts { .. } => Tone::Bad,
+        CaptureVerdict::Same | CaptureVerdict::Rounding { .. } => Tone::Good,
+        CaptureVerdict::Rewritten { .. } | CaptureVerdict::OneSided { .. } | CaptureVerdict::CannotTell { .. } => {
+            Tone::Doubtful
+        }
+        CaptureVerdict::Parts { .. } => Tone::Bad,
     }
 }
 
-fn outcome(answer: &Answer, arguments: &Arguments) -> Outcome {
+fn outcome(answer: &CaptureAnswer, arguments: &Arguments) -> Outcome {
     // A caller who asks whether runs agree must not get a yes for an undecided comparison.
-    let parts = matches!(answer.verdict, Verdict::Parts { .. } | Verdict::CannotTell { .. });
-    let is_one_sided = matches!(answer.verdict, Verdict::OneSided { .. } | Verdict::Rewritten { .. })
+    let parts = matches!(answer.verdict, CaptureVerdict::Parts { .. } | CaptureVerdict::CannotTell { .. });
+    let is_one_sided = matches!(answer.verdict, CaptureVerdict::OneSided { .. } | CaptureVerdict::Rewritten { .. })
         || !answer.target_only.is_empty()
         || !answer.golden_only.is_empty()
         || answer.unread > 0;

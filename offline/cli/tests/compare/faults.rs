@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use trainmon_compare::{Answer, CompareError, Kind, Thresholds, Verdict, compare};
+use trainmon_compare::{CaptureAnswer, CaptureVerdict, CompareError, Kind, Thresholds, compare};
 
 /// How an answer stands to the truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,26 +21,32 @@ enum Mark {
 /// Faults of which nothing shows but calls of one side alone, since no value that was recorded comes of them.
 const CALLS_ALONE: [&str; 2] = ["micro_batch_dropped_last", "vae_amsgrad"];
 
-fn mark(answer: &Answer, truth: &Value) -> Mark {
+fn mark(answer: &CaptureAnswer, truth: &Value) -> Mark {
     let texts =
         |key: &str| -> Vec<&str> { truth[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect() };
     let verdicts: Vec<&str> = texts("also").into_iter().chain(truth["verdict"].as_str()).collect();
     match &answer.verdict {
         // That calls differ and no value does is so, and no fault of the numbers.
-        Verdict::Same | Verdict::Rounding { .. } | Verdict::OneSided { .. } if verdicts.contains(&"none") => {
+        CaptureVerdict::Same | CaptureVerdict::Rounding { .. } | CaptureVerdict::OneSided { .. }
+            if verdicts.contains(&"none") =>
+        {
             Mark::Right
         }
-        Verdict::Rewritten { .. } if verdicts.contains(&"rewritten") => Mark::Right,
-        Verdict::Same | Verdict::Rounding { .. } | Verdict::CannotTell { .. } if verdicts.contains(&"cannot_tell") => {
+        CaptureVerdict::Rewritten { .. } if verdicts.contains(&"rewritten") => Mark::Right,
+        CaptureVerdict::Same | CaptureVerdict::Rounding { .. } | CaptureVerdict::CannotTell { .. }
+            if verdicts.contains(&"cannot_tell") =>
+        {
             Mark::Right
         }
-        Verdict::Same => Mark::Wrong,
+        CaptureVerdict::Same => Mark::Wrong,
         // With exit code 0: who asks whether the runs agree hears yes.
-        Verdict::CannotTell { .. } | Verdict::Rounding { .. } | Verdict::Rewritten { .. } => Mark::Unsure,
-        Verdict::OneSided { .. } if !truth["case"].as_str().is_some_and(|case| CALLS_ALONE.contains(&case)) => {
+        CaptureVerdict::CannotTell { .. } | CaptureVerdict::Rounding { .. } | CaptureVerdict::Rewritten { .. } => {
             Mark::Unsure
         }
-        Verdict::Parts { step, ranks, finding } | Verdict::OneSided { step, ranks, finding, .. } => {
+        CaptureVerdict::OneSided { .. } if !truth["case"].as_str().is_some_and(|case| CALLS_ALONE.contains(&case)) => {
+            Mark::Unsure
+        }
+        CaptureVerdict::Parts { step, ranks, finding } | CaptureVerdict::OneSided { step, ranks, finding, .. } => {
             let is_step = truth["step"].as_u64() == Some(*step);
             let is_rank = truth["rank"].as_u64().is_none_or(|rank| ranks == &[rank]);
             let is_place =
@@ -78,21 +84,23 @@ struct Surveyed {
 }
 
 /// An answer in few words.
-fn short(verdict: &Verdict) -> String {
+fn short(verdict: &CaptureVerdict) -> String {
     match verdict {
-        Verdict::Same => "the same".to_owned(),
-        Verdict::Rounding { operator, largest, .. } => format!("rounding from {operator} on, up to {largest:.1e}"),
-        Verdict::Rewritten { rewritten, .. } => {
+        CaptureVerdict::Same => "the same".to_owned(),
+        CaptureVerdict::Rounding { operator, largest, .. } => {
+            format!("rounding from {operator} on, up to {largest:.1e}")
+        }
+        CaptureVerdict::Rewritten { rewritten, .. } => {
             format!(
                 "computed otherwise from {} to {}, apart {:.1e}",
                 rewritten.finding.operator, rewritten.until, rewritten.apart
             )
         }
-        Verdict::CannotTell { why, .. } => format!("cannot tell: {why}"),
-        Verdict::Parts { step, ranks, finding } => {
+        CaptureVerdict::CannotTell { why, .. } => format!("cannot tell: {why}"),
+        CaptureVerdict::Parts { step, ranks, finding } => {
             format!("{:?} {}, step {step}, ranks {ranks:?}", finding.kind, finding.operator)
         }
-        Verdict::OneSided { step, ranks, finding, .. } => {
+        CaptureVerdict::OneSided { step, ranks, finding, .. } => {
             format!("calls alone: {}, step {step}, ranks {ranks:?}", finding.operator)
         }
     }

@@ -8,7 +8,7 @@ use tempfile::tempdir;
 use trainmon_capture_files::{Leaf, find};
 use trainmon_compare::matching::Matching;
 use trainmon_compare::{
-    Capture, CompareError, Format, Meter, Options, Request, Tables, Thresholds, Verdict, compare_matched,
+    Capture, CaptureVerdict, CompareError, Format, Meter, Options, Request, Tables, Thresholds, compare_matched,
 };
 use trainmon_report::Progress;
 use trainmon_tensor_files::write::write_npy;
@@ -256,7 +256,7 @@ fn every_file_of_a_tensor_is_read_once_by_search_table_and_page_together() {
         let request = Request { target, goldens, thresholds, matching, tables, is_compat, is_diff_analyze: false };
         let meter = Arc::<Meter>::default();
         let compared = request.run(&meter, &mut |_| ()).unwrap();
-        assert!(matches!(compared.answer.verdict, Verdict::Parts { .. }), "{:?}", compared.answer.verdict);
+        assert!(matches!(compared.answer.verdict, CaptureVerdict::Parts { .. }), "{:?}", compared.answer.verdict);
         meter.tensors_read()
     };
     let tables = |name: &str| {

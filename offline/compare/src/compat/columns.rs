@@ -1,6 +1,6 @@
 //! msprobe's columns.
 
-/// What is compared of tensors.
+/// The compared properties of tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Max, min, mean and norm.

@@ -1,7 +1,7 @@
 //! msprobe's own tables, cell for cell: its columns, formulas, texts and results.
 //!
-//! The default table is right where this one is wrong; this module is for scripts that read msprobe's tables. `docs/compare.md`
-//! lists the differences and their reasons.
+//! The default table is right where this one is wrong; this module is for scripts that read msprobe's tables.
+//! `docs/proof/compare-msprobe.md` lists the differences and their reasons.
 
 mod cell;
 mod columns;

@@ -5,7 +5,7 @@ use trainmon_noise::SINGLE;
 
 use crate::deviation::{What, of_another_order};
 use crate::item::Item;
-use crate::judge::{Bound, Source, coarse};
+use crate::judge::{Bound, BoundSource, coarse};
 use crate::name::{Direction, OperatorName};
 use crate::rounding::{coarsest, unit_roundoff};
 
@@ -112,8 +112,8 @@ impl<'c> Bounds<'_, 'c> {
     /// The tolerance of an input that no earlier operator produced.
     pub(super) fn allowed_input(&self, call: &Call<'c>, input: &Compared<'c>) -> Bound {
         let (bound, source) = match input.deviation.what {
-            What::Argument => (self.argument_bound(input), Source::Exact),
-            _ => (self.input_bound(call, input).max(another_order(call, input)), Source::Rounding),
+            What::Argument => (self.argument_bound(input), BoundSource::Exact),
+            _ => (self.input_bound(call, input).max(another_order(call, input)), BoundSource::Rounding),
         };
         Bound { bound, source }.or_spread(input.spread)
     }

@@ -3,9 +3,9 @@
 use super::call::Call;
 use super::finding::{Compared, Excuse, Judged, Walked};
 use super::learnt::Bounds;
-use super::parting::{is_another_node, is_of_one_shape};
+use super::outputs::{is_another_node, is_of_one_shape};
 use crate::item::Address;
-use crate::judge::{Bound, Source};
+use crate::judge::{Bound, BoundSource};
 
 impl<'c> Bounds<'_, 'c> {
     /// The tolerances of an operator's differing values.
@@ -37,7 +37,7 @@ impl Walked {
     pub(super) fn note_judged<'v, 'c: 'v>(&mut self, values: impl Iterator<Item = &'v Compared<'c>>, excuse: Excuse) {
         for value in values.filter(|value| value.deviation.is_some()) {
             let Some(at) = value.at else { continue };
-            let usual = || Bound { bound: 0.0, source: Source::Rounding };
+            let usual = || Bound { bound: 0.0, source: BoundSource::Rounding };
             let bound = self.judged.get(&at).map_or_else(usual, |judged| judged.bound);
             self.judged.insert(at, Judged { bound, excuse: Some(excuse) });
         }

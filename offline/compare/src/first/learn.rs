@@ -1,4 +1,4 @@
-//! What an operator without a finding shows about rounding.
+//! Learns about rounding from operators without a finding.
 
 use super::call::Call;
 use super::compared::{Comparer, lacks_a_digest};
@@ -8,7 +8,7 @@ use super::learnt::{Bounds, Learnt};
 use super::magnitude::{Magnitude, takes_weights, unit};
 use super::memory::ATTENTIONS;
 use super::noise::Produced;
-use super::parting::{is_another_node, is_another_tensor, is_of_one_shape};
+use super::outputs::{is_another_node, is_another_tensor, is_of_one_shape};
 use crate::fingerprint::Fingerprint;
 use crate::item::Address;
 use crate::name::Direction;

@@ -12,7 +12,7 @@ use crate::fingerprint::Fingerprint;
 use crate::judge::coarse;
 use crate::rounding::coarsest;
 
-/// What is known of a rank's rounding and of its one-sided calls. Judging reads it, learning changes it.
+/// The rounding and the one-sided calls of a rank so far. Judging reads it, learning changes it.
 #[derive(Default)]
 pub(super) struct Learnt {
     pub(super) rounding: Rounding,
@@ -45,8 +45,8 @@ impl Learnt {
         Some(deviation.relative)
     }
 
-    /// Expects rounding: one large product rounds differently from several small ones, and statistics of a view differ from
-    /// those of the part alone, so later values differ by round-off even if it is not visible here.
+    /// Expects rounding in later values, even if it is not visible here: one large product rounds differently from several
+    /// small ones, and statistics of a view differ from those of the part alone.
     pub(super) fn expect_rounding(&mut self, operator: &Operator) {
         self.rounding.is_seen = true;
         self.rounding.coarse = self.rounding.coarse.max(coarse(operator));

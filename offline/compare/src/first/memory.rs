@@ -205,7 +205,7 @@ impl Parameters {
     }
 }
 
-/// What ran in a module so far.
+/// The calls in a module so far.
 #[derive(Default)]
 struct Before<'c> {
     /// Its children and their results.

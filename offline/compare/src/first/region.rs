@@ -71,9 +71,9 @@ pub(super) fn accumulated(bounds: Bounds<'_, '_>, finding: &Finding) -> Option<S
 }
 
 /// Follows the differences from a finding on, as long as they run in the same direction, forward or backward. They are
-/// rewritten code if one side has calls of its own (`alone`, the earlier ones that compute anything) or its parameters another
-/// shape, a later operator reads agreeing results, and nothing derived from them differs any more. `known`: places of such
-/// regions that were found before.
+/// rewritten code under three conditions. One side has calls of its own (`alone`, the earlier ones that compute anything) or
+/// its parameters another shape. A later operator reads agreeing results. Nothing derived from them differs any more. `known`:
+/// places of such regions that were found before.
 pub(super) fn region(
     bounds: Bounds<'_, '_>,
     (alone, known): (&[&Finding], &HashSet<usize>),

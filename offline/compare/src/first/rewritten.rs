@@ -199,8 +199,8 @@ impl Parts {
         self.add(comparer, Rewritten { finding, until, apart: 0.0, places: place..=place });
     }
 
-    /// Records rewritten code with its forward calls, and the calls that produced the inputs of its one-sided calls or of which
-    /// the operator directly before it is part: a part of a result, such as a third of fused projections, is not captured.
+    /// Records rewritten code with its forward calls, and the calls before it: those that produced the inputs of its one-sided
+    /// calls, and the operator directly before it. A part of a result, such as a third of fused projections, is not captured.
     fn add(&mut self, comparer: Comparer<'_>, part: Rewritten) {
         let operators = &comparer.aligned.operators;
         let (first, last) = (*part.places.start(), *part.places.end());

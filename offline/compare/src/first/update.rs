@@ -10,8 +10,8 @@ use super::finding::Compared;
 /// The tolerance of the result of `self + value * numerator / denominator`, relative to its size, if each operand may be off by
 /// `rounding` of its own size or by its difference; `None` for other operators.
 ///
-/// With `δa` and `δb` the absolute errors of numerator and denominator, `q` the largest quotient and `b` the least denominator,
-/// the quotient is off by at most `(δa + q δb) / b`, and by no more than `2 q`: then even its sign differs.
+/// Let `δa` and `δb` be the absolute errors of numerator and denominator, `q` the largest quotient and `b` the least
+/// denominator. The quotient is off by at most `(δa + q δb) / b`, and by no more than `2 q`: then even its sign differs.
 pub(super) fn quotient_bound(call: &Call<'_>, output: &Compared<'_>, rounding: f64) -> Option<f64> {
     let function = call.name?.function();
     if !matches!(function, "addcdiv_" | "addcdiv") {

@@ -116,7 +116,7 @@ impl<'c> Walker<'c> {
                 self.note_rounding(call.operator, input.deviation);
             }
         }
-        if let Some(candidate) = self.bounds().parting(call) {
+        if let Some(candidate) = self.bounds().diverging_outputs(call) {
             self.part(call, candidate, &[]);
             return;
         }
@@ -161,7 +161,7 @@ impl<'c> Walker<'c> {
         if let Some(fresh) = self.bounds().fresh(call) {
             return fresh.values.iter().all(is_content);
         }
-        let parted = self.bounds().parting(call);
+        let parted = self.bounds().diverging_outputs(call);
         parted.is_some_and(|found| found.suspects.iter().all(|suspect| is_number(suspect.deviation.what)))
     }
 

@@ -1,9 +1,9 @@
 //! Names of the same things in two frameworks: families of operators, functions, classes of modules, parameters.
 //!
-//! Sources: `MindSpore`'s table of PyTorch's functions and its own (`note/api_mapping` in its documentation; that of 2.3 for
-//! `mindspore.ops` and `Tensor`, of 1.8 for primitives, the newest for `mindspore.mint`), its pages on single functions, and
-//! torch's documentation for functions with two names. Most names are the same; these tables have the others, as far as they
-//! run in a training.
+//! Sources: `MindSpore`'s table of PyTorch's functions and its own (`note/api_mapping` in its documentation, of 2.3 for
+//! `mindspore.ops` and `Tensor`, of 1.8 for primitives, the newest for `mindspore.mint`). Also its pages on single functions,
+//! and torch's documentation for functions with two names. Most names are the same; these tables have the others, as far as
+//! they run in a training.
 
 use std::borrow::Cow;
 

@@ -23,7 +23,7 @@ pub enum MappingError {
 }
 
 impl MappingError {
-    /// What to do about it.
+    /// The next step for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Read { .. } => "check the path; it is relative to the current directory",

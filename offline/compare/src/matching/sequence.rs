@@ -149,7 +149,7 @@ pub(super) fn where_they_ran(twins: &HashMap<u32, u32>, target: usize, golden: u
     operators
 }
 
-/// Pairs remaining operators of one name that ran at another time: gradients come in the order of threads. For calls of
+/// Pairs remaining operators of one name that ran at another time: the order of gradients depends on threads. For calls of
 /// functions, module and shapes must agree too (`keys`): names have call numbers, which one additional call would shift.
 fn pair_moved(aligned: &mut Vec<Aligned>, [target, golden]: [&Capture; 2], keys: [&[u32]; 2]) {
     let is_counted = |name: &str| OperatorName::parse(name).is_some_and(|name| name.is_operator);

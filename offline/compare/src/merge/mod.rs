@@ -15,7 +15,7 @@ use write::Merged;
 
 use read::{Cell, RankTable};
 
-/// What to merge, as in msprobe's configuration file.
+/// The choice of values and columns, as in msprobe's configuration file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Choice {

@@ -55,7 +55,7 @@ pub struct RankAnomalies {
     /// All of them, in the order of execution.
     pub anomalies: Vec<Anomaly>,
     /// The origin on this rank.
-    pub birth: Option<FirstNonFinite>,
+    pub origin: Option<FirstNonFinite>,
     /// Operators with an infinity on purpose, from a mask or a fill, and without effect. They do not count.
     pub on_purpose: Vec<String>,
 }
@@ -64,7 +64,7 @@ pub struct RankAnomalies {
 #[derive(Clone, Debug, Default)]
 pub struct Origins {
     /// Ranks on which it started.
-    pub born: Vec<(u64, FirstNonFinite)>,
+    pub starts: Vec<(u64, FirstNonFinite)>,
     /// Ranks that received it: rank, receiving operator, senders.
     pub received: Vec<(u64, String, Vec<u64>)>,
 }
@@ -86,23 +86,23 @@ pub fn origins(ranks: &[(RankAnomalies, &Capture)]) -> Origins {
     let communication = Communication::of(ranks.iter().map(|(rank, capture)| (rank.rank, *capture)));
     let mut origins = Origins::default();
     for (rank, _) in ranks {
-        let Some(birth) = &rank.birth else { continue };
+        let Some(origin) = &rank.origin else { continue };
         let givers: Vec<u64> = communication
-            .others(rank.rank, birth.operator)
+            .others(rank.rank, origin.operator)
             .into_iter()
             .filter(|(other, theirs)| {
                 let found =
-                    ranks.iter().find(|(rank, _)| rank.rank == *other).and_then(|(rank, _)| rank.birth.as_ref());
+                    ranks.iter().find(|(rank, _)| rank.rank == *other).and_then(|(rank, _)| rank.origin.as_ref());
                 found.is_some_and(|found| found.operator < *theirs || (found.operator == *theirs && found.arrives))
             })
             .map(|(other, _)| other)
             .collect();
-        if givers.is_empty() || birth.arrives {
-            origins.born.push((rank.rank, birth.clone()));
+        if givers.is_empty() || origin.arrives {
+            origins.starts.push((rank.rank, origin.clone()));
         } else {
-            origins.received.push((rank.rank, birth.name.clone(), givers));
+            origins.received.push((rank.rank, origin.name.clone(), givers));
         }
     }
-    origins.born.sort_by_key(|(rank, birth)| (communication.time(*rank, birth.operator), birth.operator, *rank));
+    origins.starts.sort_by_key(|(rank, origin)| (communication.time(*rank, origin.operator), origin.operator, *rank));
     origins
 }

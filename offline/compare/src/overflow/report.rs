@@ -25,13 +25,13 @@ impl Step {
 
     fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        for (rank, birth) in &self.origins.born {
-            let how = if birth.arrives { "receives" } else { "returns" };
-            let given = birth.given.as_ref();
+        for (rank, origin) in &self.origins.starts {
+            let how = if origin.arrives { "receives" } else { "returns" };
+            let given = origin.given.as_ref();
             let given = given.map_or(String::new(), |given| format!(" It received infinity in `{given}`."));
             lines.push(format!(
                 "First {}: step {}, rank {rank}, `{}` {how} it in `{}`.{given}",
-                birth.what, self.number, birth.name, birth.value
+                origin.what, self.number, origin.name, origin.value
             ));
         }
         if self.is_blind {
@@ -46,7 +46,7 @@ impl Step {
             let givers: Vec<String> = givers.iter().map(ToString::to_string).collect();
             lines.push(format!("  Rank {rank} received it in `{operator}` from rank {}.", givers.join(", ")));
         }
-        for rank in self.ranks.iter().filter(|rank| rank.birth.is_none() && !rank.on_purpose.is_empty()) {
+        for rank in self.ranks.iter().filter(|rank| rank.origin.is_none() && !rank.on_purpose.is_empty()) {
             let first = rank.on_purpose.first().map_or("", String::as_str);
             lines.push(format!(
                 "  Rank {}: `{first}` received an infinity without effect, which does not count.",
@@ -55,7 +55,7 @@ impl Step {
         }
         let counts = [Level::Critical, Level::High, Level::Medium].map(|level| (level.word(), self.count(level)));
         let grown = self.count(Level::High);
-        if self.origins.born.is_empty()
+        if self.origins.starts.is_empty()
             && grown > 0
             && counts.iter().all(|(word, count)| *word == "high" || *count == 0)
         {
@@ -70,10 +70,10 @@ impl Step {
     }
 
     fn as_json(&self) -> Value {
-        let born = self.origins.born.iter().map(|(rank, birth)| {
+        let starts = self.origins.starts.iter().map(|(rank, origin)| {
             json!({
-                "rank": rank, "operator": birth.name, "value": birth.value, "what": birth.what, "arrives": birth.arrives,
-                "given": birth.given,
+                "rank": rank, "operator": origin.name, "value": origin.value, "what": origin.what, "arrives": origin.arrives,
+                "given": origin.given,
             })
         });
         let received = self
@@ -87,7 +87,7 @@ impl Step {
             json!({"rank": rank.rank, "anomalies": anomalies.collect::<Vec<_>>(), "on_purpose": rank.on_purpose})
         });
         json!({
-            "step": self.number, "born": born.collect::<Vec<_>>(), "received": received.collect::<Vec<_>>(),
+            "step": self.number, "born": starts.collect::<Vec<_>>(), "received": received.collect::<Vec<_>>(),
             "ranks": ranks.collect::<Vec<_>>(), "file": self.written, "cannot_tell": self.is_blind,
         })
     }

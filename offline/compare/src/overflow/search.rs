@@ -42,10 +42,10 @@ impl Search {
     pub(super) fn look_at(&mut self, operator: &Operator, index: u32) {
         let Some((name, level)) = OperatorName::parse(&operator.name).zip(level(operator)) else { return };
         let anomaly = Anomaly { operator: index, name: operator.name.to_string(), level };
-        if self.found.birth.is_none() && operator.values.iter().any(is_bad) {
+        if self.found.origin.is_none() && operator.values.iter().any(is_bad) {
             let sides = Sides { name, operator };
-            self.found.birth = self.birth(sides, index);
-            if self.found.birth.is_none() {
+            self.found.origin = self.origin(sides, index);
+            if self.found.origin.is_none() {
                 self.tolerate(sides, index, anomaly);
                 return;
             }
@@ -55,7 +55,7 @@ impl Search {
 
     /// The first NaN, computed infinity, or infinite parameter. For a parameter, it is the operator inside the module that read
     /// it first.
-    fn birth(&self, sides: Sides<'_>, index: u32) -> Option<FirstNonFinite> {
+    fn origin(&self, sides: Sides<'_>, index: u32) -> Option<FirstNonFinite> {
         let parameter = || {
             let value = sides.parameter()?;
             let before = self.given.iter().find(|(_, other)| *other == known(value)).map(|(given, _)| given.clone());
@@ -74,11 +74,11 @@ impl Search {
 
     pub(super) fn result(self) -> RankAnomalies {
         let Self { mut found, tolerated, given, did_harm } = self;
-        if found.birth.is_none() && did_harm {
-            found.birth = given.into_iter().next().map(|(first, _)| first);
+        if found.origin.is_none() && did_harm {
+            found.origin = given.into_iter().next().map(|(first, _)| first);
         }
         // Earlier infinities are harmless.
-        let begin = found.birth.as_ref().map_or(u32::MAX, |birth| birth.operator);
+        let begin = found.origin.as_ref().map_or(u32::MAX, |origin| origin.operator);
         let (counted, harmless): (Vec<_>, Vec<_>) = tolerated.into_iter().partition(|one| one.operator >= begin);
         found.on_purpose = harmless.into_iter().map(|one| one.name).collect();
         found.anomalies.extend(counted);

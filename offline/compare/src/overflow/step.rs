@@ -76,6 +76,6 @@ fn step(files: &StepFiles, output: Option<&Path>) -> Result<Step, OverflowError>
 impl Step {
     /// Whether all values were visible and are finite.
     pub fn is_clean(&self) -> bool {
-        self.origins.born.is_empty() && !self.is_blind
+        self.origins.starts.is_empty() && !self.is_blind
     }
 }

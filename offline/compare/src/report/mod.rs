@@ -10,9 +10,9 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
-use super::answer::{Answer, RankCaptures, StepCaptures};
+use super::answer::{CaptureAnswer, RankCaptures, StepCaptures};
 use super::thresholds::Thresholds;
-use super::write::{Channel, Source};
+use super::write::{Channel, TableSource};
 use place::Place;
 use rows::{CollectedRows, MOST_ROWS};
 
@@ -38,7 +38,7 @@ impl Report {
     /// Starts a rank's table: converts rows to lines of the page and collects them.
     pub(super) fn table<'c>(
         &'c mut self,
-        source: &Source<'_>,
+        source: &TableSource<'_>,
         step: &StepCaptures,
         rank: &'c RankCaptures,
     ) -> Channel<'c> {
@@ -52,7 +52,7 @@ impl Report {
     /// `to` fails, or the rows cannot be read again.
     pub(super) fn write(
         &mut self,
-        answer: &Answer,
+        answer: &CaptureAnswer,
         (target, goldens): (&Path, &[PathBuf]),
         to: &mut BufWriter<File>,
     ) -> io::Result<()> {

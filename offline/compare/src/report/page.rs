@@ -10,7 +10,7 @@ use trainmon_report::html::{Behaviour, list, page};
 
 use super::place::{Line, Link, Place, Role, Stacks, SuspectFacts};
 use super::rows::CollectedRows;
-use crate::answer::{Answer, Verdict};
+use crate::answer::{CaptureAnswer, CaptureVerdict};
 use crate::deviation::{Deviation, What};
 use crate::first::{Finding, Kind};
 use crate::location::is_foreign;
@@ -25,7 +25,7 @@ const MOST_FAR: usize = 200;
 
 pub(super) fn write(
     (rows, place): (&mut CollectedRows, Option<&Place>),
-    answer: &Answer,
+    answer: &CaptureAnswer,
     (target, goldens): (&Path, &[PathBuf]),
     to: &mut BufWriter<File>,
 ) -> io::Result<()> {
@@ -92,14 +92,14 @@ fn left_out(rows: &CollectedRows) -> Markup {
     }
 }
 
-fn head(answer: &Answer, sentence: &str, target: &Path, goldens: &[PathBuf]) -> Markup {
+fn head(answer: &CaptureAnswer, sentence: &str, target: &Path, goldens: &[PathBuf]) -> Markup {
     let (class, badge) = match &answer.verdict {
-        Verdict::Same => ("fine", "same"),
-        Verdict::Rounding { .. } => ("fine", "rounding"),
-        Verdict::Rewritten { .. } => ("fine", "code differs"),
-        Verdict::OneSided { .. } => ("warning", "calls differ"),
-        Verdict::CannotTell { .. } => ("warning", "cannot tell"),
-        Verdict::Parts { .. } => ("error", "divergence"),
+        CaptureVerdict::Same => ("fine", "same"),
+        CaptureVerdict::Rounding { .. } => ("fine", "rounding"),
+        CaptureVerdict::Rewritten { .. } => ("fine", "code differs"),
+        CaptureVerdict::OneSided { .. } => ("warning", "calls differ"),
+        CaptureVerdict::CannotTell { .. } => ("warning", "cannot tell"),
+        CaptureVerdict::Parts { .. } => ("error", "divergence"),
     };
     html! {
         header class=(class) {
@@ -115,7 +115,7 @@ fn head(answer: &Answer, sentence: &str, target: &Path, goldens: &[PathBuf]) -> 
                 }
                 ". " (answer.compared) " operators compared"
                 // The table continues after the divergence, the search does not.
-                @if matches!(answer.verdict, Verdict::Parts { .. }) { " up to the divergence" }
+                @if matches!(answer.verdict, CaptureVerdict::Parts { .. }) { " up to the divergence" }
                 "."
             }
         }
@@ -124,17 +124,17 @@ fn head(answer: &Answer, sentence: &str, target: &Path, goldens: &[PathBuf]) -> 
     }
 }
 
-fn cards(answer: &Answer) -> Markup {
+fn cards(answer: &CaptureAnswer) -> Markup {
     let card = |title: &'static str, text: &dyn ToString| (title, text.to_string());
     let cards = match &answer.verdict {
-        Verdict::Same | Verdict::CannotTell { .. } => return html! {},
-        Verdict::Rounding { step, rank, operator, largest } => vec![
+        CaptureVerdict::Same | CaptureVerdict::CannotTell { .. } => return html! {},
+        CaptureVerdict::Rounding { step, rank, operator, largest } => vec![
             card("Step", step),
             card("Rank", rank),
             card("First difference", operator),
             card("Largest difference", &text::of(*largest, "a value's size")),
         ],
-        Verdict::Rewritten { step, ranks, rewritten, places } => vec![
+        CaptureVerdict::Rewritten { step, ranks, rewritten, places } => vec![
             card("Step", step),
             card("Ranks", &ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
             card("From", &rewritten.finding.operator),
@@ -142,7 +142,7 @@ fn cards(answer: &Answer) -> Markup {
             card("Difference of the results", &text::of(rewritten.apart, "their size")),
             card("Places", places),
         ],
-        Verdict::OneSided { step, ranks, finding, .. } | Verdict::Parts { step, ranks, finding } => {
+        CaptureVerdict::OneSided { step, ranks, finding, .. } | CaptureVerdict::Parts { step, ranks, finding } => {
             let names: Vec<String> = ranks.iter().map(ToString::to_string).collect();
             let rank = if ranks.len() == 1 { "Rank" } else { "Ranks" };
             let mut cards =
@@ -176,7 +176,7 @@ fn kind(finding: &Finding) -> &'static str {
     }
 }
 
-fn place_html(place: &Place, answer: &Answer) -> Markup {
+fn place_html(place: &Place, answer: &CaptureAnswer) -> Markup {
     let behind = place.chain.iter().position(|link| link.role == Role::After);
     let near = behind.map_or(place.chain.len(), |first| (first + NEAR).min(place.chain.len()));
     let (near, far) = place.chain.split_at(near);
@@ -300,7 +300,7 @@ fn link(link: &Link, at: &(String, u64)) -> Markup {
     }
 }
 
-fn received(answer: &Answer) -> Markup {
+fn received(answer: &CaptureAnswer) -> Markup {
     let received = answer.divergence.as_ref().map_or(&[][..], |divergence| &divergence.received);
     let ranks = |givers: &[u64]| givers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     html! {

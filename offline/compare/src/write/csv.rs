@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use trainmon_core::cell_of;
 
-use super::pieces::{Channel, Sink, Source};
+use super::pieces::{Channel, Sink, TableSource};
 use super::rows::{Rows, WriteError};
 
 const ROWS: usize = 1_000_000;
 
 pub(super) fn channel<'s>(
-    source: &'s Source<'_>,
+    source: &'s TableSource<'_>,
     directory: &Path,
     stem: &str,
 ) -> Result<(Channel<'s>, Vec<PathBuf>), WriteError> {

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 use trainmon_capture_files::Plain;
 
-use super::pieces::{Channel, Sink, Source};
+use super::pieces::{Channel, Sink, TableSource};
 use super::rows::{Rows, WriteError};
 use crate::compat::Cell;
 
-pub(super) fn channel<'s>(source: &Source<'_>, path: &Path) -> Result<Channel<'s>, WriteError> {
+pub(super) fn channel<'s>(source: &TableSource<'_>, path: &Path) -> Result<Channel<'s>, WriteError> {
     let headers = source.headers.clone();
     let render = move |rows: &dyn Rows, first: usize, to: &mut Vec<u8>| {
         for index in 0..rows.count() {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::pieces::{Channel, Sink, Source, unrendered};
+use super::pieces::{Channel, Sink, TableSource, unrendered};
 use super::rows::{Rows, WriteError};
 
 /// The largest number of rows: a ticket needs no more.
@@ -11,7 +11,7 @@ const ROWS: usize = 200;
 const COLUMNS: [&str; 8] =
     ["NPU Name", "Bench Name", "NPU Dtype", "NPU Tensor Shape", "Result", "Err_message", "Deviation", "Bound"];
 
-pub(super) fn channel<'s>(source: &Source<'_>, path: &Path) -> Channel<'s> {
+pub(super) fn channel<'s>(source: &TableSource<'_>, path: &Path) -> Channel<'s> {
     let place = |name: &&str| source.headers.iter().position(|header| header == name);
     let columns: Vec<usize> = COLUMNS.iter().filter_map(place).collect();
     let mut text = line(columns.iter().map(|&column| source.headers[column].to_owned()));

@@ -9,7 +9,7 @@ mod xlsx;
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use pieces::{Channel, Render, Sink, Source};
+pub(crate) use pieces::{Channel, Render, Sink, TableSource};
 pub(crate) use rows::WriteError;
 pub(crate) use rows::{Facts, Rows};
 
@@ -46,7 +46,7 @@ impl Format {
 /// # Errors
 /// See [`WriteError`].
 pub(crate) fn write<'s>(
-    source: &'s Source<'_>,
+    source: &'s TableSource<'_>,
     formats: &[Format],
     directory: &Path,
     stem: &str,

@@ -24,7 +24,7 @@ pub(super) fn unrendered<'t>() -> Render<'t> {
 }
 
 /// A table that is made piece by piece.
-pub(crate) struct Source<'t> {
+pub(crate) struct TableSource<'t> {
     /// The columns.
     pub headers: Vec<&'static str>,
     /// The pairs behind the rows: the target's values in order, those of the baseline only where they ran.
@@ -32,7 +32,7 @@ pub(crate) struct Source<'t> {
     make: Make<'t>,
 }
 
-impl<'t> Source<'t> {
+impl<'t> TableSource<'t> {
     /// Creates a table with these columns and a row per pair.
     pub(crate) fn new(headers: Vec<&'static str>, pairs: Vec<Pair>, make: Make<'t>) -> Self {
         Self { headers, pairs: where_they_ran(pairs), make }
@@ -119,7 +119,7 @@ struct Made {
 ///
 /// # Errors
 /// See [`WriteError`].
-pub(super) fn run(source: &Source<'_>, channels: Vec<Channel<'_>>) -> Result<(), WriteError> {
+pub(super) fn run(source: &TableSource<'_>, channels: Vec<Channel<'_>>) -> Result<(), WriteError> {
     let (renders, mut sinks): (Vec<Render<'_>>, Vec<Box<dyn Sink + '_>>) = channels.into_iter().unzip();
     let pieces = source.pieces();
     let at_once = 2 * rayon::current_num_threads().max(1);
@@ -205,7 +205,7 @@ mod tests {
         for (operator, values) in [(0, 300), (1, 300), (2, 2000), (3, 1)] {
             pairs.extend(std::iter::repeat_n(Some(operator), values).map(pair));
         }
-        let source = Source::new(Vec::new(), pairs, Box::new(|_| unreachable!()));
+        let source = TableSource::new(Vec::new(), pairs, Box::new(|_| unreachable!()));
         assert_eq!(source.pieces(), [0..512, 512..1200, 1200..3200, 3200..3201]);
         assert!(source.has_golden_only());
     }

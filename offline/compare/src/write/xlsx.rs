@@ -10,7 +10,7 @@ use std::sync::Once;
 use rust_xlsxwriter::{Workbook, Worksheet, XlsxError};
 use trainmon_capture_files::Plain;
 
-use super::pieces::{Channel, Sink, Source, unrendered};
+use super::pieces::{Channel, Sink, TableSource, unrendered};
 use super::rows::{Rows, WriteError};
 use crate::compat::Cell;
 
@@ -18,7 +18,7 @@ const ROWS: usize = 1_048_500;
 /// The format's limit for a text.
 const LETTERS: usize = 32_767;
 
-pub(super) fn channel<'s>(source: &'s Source<'_>, path: &Path) -> Result<Channel<'s>, WriteError> {
+pub(super) fn channel<'s>(source: &'s TableSource<'_>, path: &Path) -> Result<Channel<'s>, WriteError> {
     let mut workbook = Workbook::new();
     // Next to the result: there is space for both, or for neither.
     let well = path.parent().map_or(Ok(()), |directory| workbook.set_tempdir(directory).map(|_| ()));

@@ -7,7 +7,9 @@ mod made;
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use trainmon_compare::{Answer, Compared, Format, Request, Tables, Thresholds, Verdict, matching::Matching};
+use trainmon_compare::{
+    CaptureAnswer, CaptureVerdict, Compared, Format, Request, Tables, Thresholds, matching::Matching,
+};
 
 use crate::made::{Change, Made, plan, write};
 
@@ -19,7 +21,7 @@ struct Row {
     apart: String,
 }
 
-fn compared(target: &Made, golden: &Made) -> (Answer, Vec<Row>) {
+fn compared(target: &Made, golden: &Made) -> (CaptureAnswer, Vec<Row>) {
     let workspace = tempfile::tempdir().unwrap();
     let [one, other] = [("target", target), ("golden", golden)].map(|(name, made)| {
         let path = workspace.path().join(name);
@@ -57,13 +59,15 @@ fn compared(target: &Made, golden: &Made) -> (Answer, Vec<Row>) {
 }
 
 /// What must hold of any comparison.
-fn assert_agree(answer: &Answer, rows: &[Row]) {
+fn assert_agree(answer: &CaptureAnswer, rows: &[Row]) {
     let told = rows.iter().map(|row| format!("{} {} {} {}", row.operator, row.is_input, row.level, row.apart));
     let told = || format!("{:?}\n{}", answer.verdict, told.clone().collect::<Vec<_>>().join("\n"));
     let errors = || rows.iter().filter(|row| row.level == "error");
     match &answer.verdict {
-        Verdict::Same => assert!(rows.iter().all(|row| row.level == "pass"), "same, and not all pass: {}", told()),
-        Verdict::Parts { finding, .. } => {
+        CaptureVerdict::Same => {
+            assert!(rows.iter().all(|row| row.level == "pass"), "same, and not all pass: {}", told())
+        }
+        CaptureVerdict::Parts { finding, .. } => {
             assert!(errors().any(|row| row.operator == finding.operator), "no error where they part: {}", told());
         }
         _ => assert_eq!(errors().count(), 0, "an error in the table, and none in the answer: {}", told()),
@@ -84,7 +88,7 @@ fn another_dtype_of_equal_elements_is_told_by_both() {
         let target = golden.changed(1, Change::Dtype);
         let (answer, rows) = compared(&target, &golden);
         assert_agree(&answer, &rows);
-        assert!(matches!(answer.verdict, Verdict::Parts { .. }), "tensors: {has_tensors}: {:?}", answer.verdict);
+        assert!(matches!(answer.verdict, CaptureVerdict::Parts { .. }), "tensors: {has_tensors}: {:?}", answer.verdict);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use trainmon_capture_files::find;
 use trainmon_compare::matching::{How, LayerMapping, Matching, by_layer};
-use trainmon_compare::{Capture, CompareError, Options, Thresholds, Verdict, compare_matched, deviation};
+use trainmon_compare::{Capture, CaptureVerdict, CompareError, Options, Thresholds, compare_matched, deviation};
 
 fn dump(name: &str) -> PathBuf {
     crate::recorded::root().join("03_dump").join(name).join("msprobe_out/step0/rank0/dump.json")
@@ -55,8 +55,8 @@ fn the_search_for_the_first_divergence_follows_the_mapping() {
     };
     let head = HashMap::from([("classifier".to_owned(), "head".to_owned())]);
     let mapping = Matching::Layer(LayerMapping::of(HashMap::from([("TopLayer".to_owned(), head)])));
-    assert!(matches!(answer("renamed_stat", &Matching::Name), Verdict::OneSided { .. }));
-    assert!(matches!(answer("renamed_stat", &mapping), Verdict::Same));
-    let Verdict::Parts { finding, .. } = answer("eps_stat", &mapping) else { panic!("they part") };
+    assert!(matches!(answer("renamed_stat", &Matching::Name), CaptureVerdict::OneSided { .. }));
+    assert!(matches!(answer("renamed_stat", &mapping), CaptureVerdict::Same));
+    let CaptureVerdict::Parts { finding, .. } = answer("eps_stat", &mapping) else { panic!("they part") };
     assert_eq!(finding.operator, "Functional.layer_norm.1.forward");
 }

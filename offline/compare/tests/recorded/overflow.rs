@@ -32,12 +32,12 @@ fn the_birth_is_named_and_a_mask_is_none() {
         crate::recorded::skip("births of NaN", "no recorded dumps");
         return;
     }
-    let born = |name: &str| -> Vec<(u64, String)> {
+    let starts = |name: &str| -> Vec<(u64, String)> {
         let captures = captures(name);
         let ranks: Vec<_> = captures.iter().map(|(rank, capture)| (anomalies(*rank, capture), capture)).collect();
-        origins(&ranks).born.into_iter().map(|(rank, birth)| (rank, birth.value)).collect()
+        origins(&ranks).starts.into_iter().map(|(rank, origin)| (rank, origin.value)).collect()
     };
-    assert_eq!(born("nan_stat"), [(0, "Torch.softmax.0.forward.output.0".to_owned())]);
-    assert_eq!(born("dist_nan1_stat"), [(1, "Functional.linear.1.forward.input.2".to_owned())]);
-    assert_eq!(born("bench_stat"), []);
+    assert_eq!(starts("nan_stat"), [(0, "Torch.softmax.0.forward.output.0".to_owned())]);
+    assert_eq!(starts("dist_nan1_stat"), [(1, "Functional.linear.1.forward.input.2".to_owned())]);
+    assert_eq!(starts("bench_stat"), []);
 }

@@ -1,6 +1,6 @@
 //! Where runs part, against the truth stated with the recorded pairs.
 
-use trainmon_compare::{CompareError, Thresholds, Verdict, compare};
+use trainmon_compare::{CaptureVerdict, CompareError, Thresholds, compare};
 
 use crate::recorded::golden;
 
@@ -38,10 +38,10 @@ fn recorded_pairs_part_where_they_are_stated_to() {
             compare(&directory(target), &[directory(golden)], &Thresholds::default(), |_| Ok::<(), CompareError>(()))
                 .unwrap();
         let is_right = match &answer.verdict {
-            Verdict::Parts { ranks: found, finding, .. } => {
+            CaptureVerdict::Parts { ranks: found, finding, .. } => {
                 found == ranks && operators.contains(&finding.operator.as_str())
             }
-            Verdict::Same | Verdict::OneSided { .. } => ranks.is_empty(),
+            CaptureVerdict::Same | CaptureVerdict::OneSided { .. } => ranks.is_empty(),
             _ => false,
         };
         if !is_right {

@@ -8,7 +8,7 @@ use trainmon_report::counted;
 
 use super::comparison::RankComparison;
 use super::patterns::factor;
-use super::verdict::{Answer, Level, Verdict};
+use super::verdict::{Level, RunAnswer, RunVerdict};
 
 /// The median difference from which on growth alone cannot separate noise from a fault.
 const LARGE_NOISE: f64 = 1e-2;
@@ -17,7 +17,7 @@ const UNLIKE: f64 = 1e-3;
 
 /// Gives the answer and sorts the divergences: by step, and in the first step the leading one first, the others by their excess over
 /// the tolerance.
-pub(super) fn answer(ranks: &[RankComparison], divergences: &mut [Divergence], golden_runs: usize) -> Verdict {
+pub(super) fn answer(ranks: &[RankComparison], divergences: &mut [Divergence], golden_runs: usize) -> RunVerdict {
     divergences.sort_by(|one, other| {
         let by_step = one.step.cmp(&other.step).then(one.is_faint.cmp(&other.is_faint));
         by_step.then(other.excess().total_cmp(&one.excess()))
@@ -26,7 +26,7 @@ pub(super) fn answer(ranks: &[RankComparison], divergences: &mut [Divergence], g
         && let Some(reason) = nothing_in_common(ranks)
     {
         let next = "compare runs of the same model with the same signals and common steps";
-        return verdict(Answer::CannotTell, Level::Error, format!("Cannot tell: {reason}"), Some(next.to_owned()));
+        return verdict(RunAnswer::CannotTell, Level::Error, format!("Cannot tell: {reason}"), Some(next.to_owned()));
     }
     let blown_up = ranks.iter().filter_map(|rank| rank.blow_up.as_ref()).min_by_key(|blow_up| blow_up.first);
     let Some(step) = divergences.first().map(|divergence| divergence.step) else {
@@ -50,18 +50,18 @@ pub(super) fn answer(ranks: &[RankComparison], divergences: &mut [Divergence], g
     found
 }
 
-fn verdict(answer: Answer, level: Level, sentence: String, next: Option<String>) -> Verdict {
-    Verdict { answer, level, sentence, reasons: Vec::new(), next }
+fn verdict(answer: RunAnswer, level: Level, sentence: String, next: Option<String>) -> RunVerdict {
+    RunVerdict { answer, level, sentence, reasons: Vec::new(), next }
 }
 
 /// The answer for a run whose ranks hold unknown parts of the model.
-pub(super) fn ranks_apart(run: &Path) -> Verdict {
+pub(super) fn unmerged_ranks(run: &Path) -> RunVerdict {
     let sentence = format!(
         "Cannot tell: the files do not show which part of the model each rank of `{}` holds, so its rows cannot be merged",
         run.display()
     );
     let next = "compare it with a run that divides the model among its ranks in the same way";
-    verdict(Answer::CannotTell, Level::Error, sentence, Some(next.to_owned()))
+    verdict(RunAnswer::CannotTell, Level::Error, sentence, Some(next.to_owned()))
 }
 
 fn nothing_in_common(ranks: &[RankComparison]) -> Option<String> {
@@ -78,7 +78,7 @@ fn nothing_in_common(ranks: &[RankComparison]) -> Option<String> {
     ranks.iter().all(|rank| rank.values == 0).then(|| "no tensor with common statistics".to_owned())
 }
 
-fn no_divergence(ranks: &[RankComparison], golden_runs: usize) -> Verdict {
+fn no_divergence(ranks: &[RankComparison], golden_runs: usize) -> RunVerdict {
     let sum = |of: fn(&RankComparison) -> u64| ranks.iter().map(of).sum::<u64>();
     let (values, equal, coarse) = (sum(|rank| rank.values), sum(|rank| rank.equal), sum(|rank| rank.coarse));
     let steps = steps_of(ranks);
@@ -88,11 +88,11 @@ fn no_divergence(ranks: &[RankComparison], golden_runs: usize) -> Verdict {
             "Cannot tell: {coarse} of {values} values have too few digits ({digits} decimals) to show a difference of 1 %"
         );
         let next = "remove `ndigits` from the config (trainmon), set it to 16 (msprobe), or compare journals";
-        return verdict(Answer::CannotTell, Level::Error, sentence, Some(next.to_owned()));
+        return verdict(RunAnswer::CannotTell, Level::Error, sentence, Some(next.to_owned()));
     }
     if values == equal {
         let sentence = format!("No divergence: all {values} values of {steps} are equal in every recorded digit");
-        return verdict(Answer::NoDivergence, Level::Fine, sentence, None);
+        return verdict(RunAnswer::NoDivergence, Level::Fine, sentence, None);
     }
     let noise =
         ranks.iter().filter_map(|rank| rank.noise).reduce(|one, other| if other.last > one.last { other } else { one });
@@ -101,7 +101,7 @@ fn no_divergence(ranks: &[RankComparison], golden_runs: usize) -> Verdict {
     let sentence = format!(
         "No divergence beyond noise in {steps} (median difference {first_shown} in the first step, {last_shown} in the last)"
     );
-    let mut found = verdict(Answer::NoDivergence, Level::Fine, sentence, None);
+    let mut found = verdict(RunAnswer::NoDivergence, Level::Fine, sentence, None);
     if last > LARGE_NOISE {
         found.level = Level::Warning;
         let (hidden, next) = if golden_runs < 2 {
@@ -120,7 +120,7 @@ fn no_divergence(ranks: &[RankComparison], golden_runs: usize) -> Verdict {
 }
 
 /// No divergence before the training blows up, and no comparison after it.
-fn blows_up(ranks: &[RankComparison], blow_up: &BlowUp) -> Verdict {
+fn blows_up(ranks: &[RankComparison], blow_up: &BlowUp) -> RunVerdict {
     let BlowUp { first, last, sign } = blow_up;
     let (begin, end) = range_of(ranks);
     let steps = match (first == last, *last < end) {
@@ -131,7 +131,7 @@ fn blows_up(ranks: &[RankComparison], blow_up: &BlowUp) -> Verdict {
     let before = if begin < *first { "; no divergence beyond noise before" } else { "" };
     let sentence = format!("Cannot tell {steps}: the training itself blows up ({sign}){before}");
     let next = "find out why both runs blow up (learning rate, data, initial weights), or compare earlier steps";
-    let mut found = verdict(Answer::CannotTell, Level::Error, sentence, Some(next.to_owned()));
+    let mut found = verdict(RunAnswer::CannotTell, Level::Error, sentence, Some(next.to_owned()));
     let why = "a training that blows up multiplies every difference: round-off as well as a fault";
     let after = if *last < end { "; differences beyond their tolerance count as noise in later steps" } else { "" };
     found.reasons.push(format!("{why}{after}"));
@@ -179,10 +179,10 @@ fn other_start(rank: &RankComparison, divergences: &[Divergence]) -> Option<Stri
     .then(|| "another seed, other data or other weights".to_owned())
 }
 
-fn different_start(rank: Option<&RankComparison>, divergences: &[Divergence], what: &str) -> Verdict {
+fn different_start(rank: Option<&RankComparison>, divergences: &[Divergence], what: &str) -> RunVerdict {
     let leader = &divergences[0];
     let sentence = format!("Different start: {what} at {}", headline(leader));
-    let mut found = verdict(Answer::DifferentStart, Level::Error, sentence, None);
+    let mut found = verdict(RunAnswer::DifferentStart, Level::Error, sentence, None);
     found.reasons.push(how_many(divergences));
     if let Some(steps) = rank.map(|rank| &rank.steps)
         && let (Some((target, _)), Some((golden, _))) = (steps.target, steps.golden)
@@ -197,10 +197,10 @@ fn different_start(rank: Option<&RankComparison>, divergences: &[Divergence], wh
     found
 }
 
-fn diverges(rank: Option<&RankComparison>, divergences: &[Divergence]) -> Verdict {
+fn diverges(rank: Option<&RankComparison>, divergences: &[Divergence]) -> RunVerdict {
     let leader = &divergences[0];
     let sentence = format!("First divergence: {}", headline(leader));
-    let mut found = verdict(Answer::Diverges, Level::Error, sentence, None);
+    let mut found = verdict(RunAnswer::Diverges, Level::Error, sentence, None);
     if let Some(noise) = rank.and_then(|rank| rank.noise)
         && leader.bound_source != BoundSource::EqualUntilThen
     {
@@ -235,7 +235,7 @@ fn values(divergence: &Divergence) -> [String; 2] {
 }
 
 /// A divergence with its difference and tolerance.
-pub(super) fn told(divergence: &Divergence) -> String {
+pub(super) fn description(divergence: &Divergence) -> String {
     let Divergence { rank, tensor, statistic, difference, bound, bound_source, note, .. } = divergence;
     // Without a rank: the rows of all ranks were merged, as a note says.
     let rank = rank.map_or_else(String::new, |rank| format!(" on rank {rank}"));

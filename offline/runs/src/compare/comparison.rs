@@ -8,7 +8,7 @@ use serde::Serialize;
 use trainmon_baseline::{BlowUp, Divergence, NewestRun, StepRange, TensorKey, place_of};
 
 use super::replay::Curve;
-use super::verdict::{Level, Verdict};
+use super::verdict::{Level, RunVerdict};
 
 /// The result of comparing runs.
 #[derive(Debug, Serialize)]
@@ -20,7 +20,7 @@ pub struct RunComparison {
     /// The selected runs of directories that contain several.
     pub newest: Vec<NewestRun>,
     /// The answer.
-    pub verdict: Verdict,
+    pub verdict: RunVerdict,
     /// The first divergence, if there is one.
     pub first: Option<Divergence>,
     /// Every diverging series at its first step: by step; in the first step the leading one first, the others by their excess
@@ -28,9 +28,9 @@ pub struct RunComparison {
     pub parted: Vec<Divergence>,
     /// A comparison per common rank; a single one if the rows of all ranks were merged.
     pub ranks: Vec<RankComparison>,
-    /// What only one side has, and what was not judged.
+    /// Data on one side only, and data that were not judged.
     pub notes: Vec<String>,
-    /// What was omitted from the files.
+    /// Data omitted from damaged files.
     pub warnings: Vec<String>,
     /// The leading series over all steps, at most six; without a divergence, the series closest to their tolerances.
     #[serde(skip)]

@@ -14,11 +14,11 @@ use trainmon_report::OutputError;
 pub(super) struct Sides {
     pub(super) target: PathBuf,
     pub(super) golden: Vec<PathBuf>,
-    /// What was merged, and what is missing from it, a sentence each.
+    /// The merged ranks and the omitted kinds, a sentence each.
     pub(super) remarks: Vec<String>,
     pub(super) warnings: Vec<String>,
     /// The runs whose rows could not be merged.
-    pub(super) apart: Vec<PathBuf>,
+    pub(super) unmerged: Vec<PathBuf>,
     /// Kinds that were omitted because each rank has its own.
     pub(super) of_each_rank: BTreeSet<&'static str>,
     /// The temporary directory of merged rows, while it is read.
@@ -35,7 +35,7 @@ impl Sides {
         let (target, golden) = (target.to_path_buf(), golden.to_vec());
         let (remarks, warnings) = (Vec::new(), Vec::new());
         let mut sides =
-            Self { target, golden, remarks, warnings, apart: Vec::new(), of_each_rank: BTreeSet::new(), made: None };
+            Self { target, golden, remarks, warnings, unmerged: Vec::new(), of_each_rank: BTreeSet::new(), made: None };
         if !sides.golden.iter().any(|golden| are_laid_out_otherwise(&sides.target, golden)) {
             return Ok(sides);
         }
@@ -58,7 +58,7 @@ impl Sides {
         let merged = merge_into(path, out, tell)?;
         let ranks = merged.ranks.len();
         if merged.records == 0 {
-            self.apart.push(path.to_path_buf());
+            self.unmerged.push(path.to_path_buf());
         }
         let own: Vec<&'static str> =
             merged.left_out.iter().filter(|left_out| !left_out.is_loss).map(|left_out| left_out.kind).collect();

@@ -76,9 +76,9 @@ pub fn compare(
         }
         (comparison.target, comparison.golden) = (target.to_path_buf(), golden.to_vec());
         if comparison.parted.is_empty()
-            && let Some(apart) = sides.apart.first()
+            && let Some(apart) = sides.unmerged.first()
         {
-            comparison.verdict = answer::ranks_apart(apart);
+            comparison.verdict = answer::unmerged_ranks(apart);
         } else if !sides.warnings.is_empty() && comparison.verdict.level == Level::Fine {
             // Rows that could not be merged were not compared.
             comparison.verdict.level = Level::Warning;

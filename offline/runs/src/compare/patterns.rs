@@ -77,7 +77,7 @@ fn scale(rank: &RankComparison, of_step: &[&Divergence]) -> Option<String> {
     let parted = |divergence: &&&Divergence| divergence.tensor.kind == kind && divergence.statistic == "norm";
     let count = of_step.iter().filter(parted).count();
     let are_all = rank.tensors_at_start.get(&place).is_some_and(|known| count >= *known);
-    let what = match (loss.is_some(), are_all) {
+    let subject = match (loss.is_some(), are_all) {
         (true, _) => "the loss and its gradients are".to_owned(),
         (false, true) => "all gradients are".to_owned(),
         (false, false) => format!("the {count} diverging norms of {kind} are"),
@@ -89,19 +89,19 @@ fn scale(rank: &RankComparison, of_step: &[&Divergence]) -> Option<String> {
     };
     if let Some([target, golden]) = rank.micro_batches.filter(is_division) {
         return Some(format!(
-            "{what} {times} the baseline's: look for sums over micro-batches ({target}, baseline {golden}) that are not divided by their \
+            "{subject} {times} the baseline's: look for sums over micro-batches ({target}, baseline {golden}) that are not divided by their \
              number"
         ));
     }
     let between = kind == "grad_reduced" && rank.has_kind("grad_unreduced");
     Some(if between {
         format!(
-            "{what} {times} the baseline's after aggregation, and agree before: look at the averaging over ranks, the loss scale and the \
+            "{subject} {times} the baseline's after aggregation, and agree before: look at the averaging over ranks, the loss scale and the \
              clipping"
         )
     } else {
         format!(
-            "{what} {times} the baseline's: look for a scale (a mean or a sum, loss scale, world size, accumulation steps)"
+            "{subject} {times} the baseline's: look for a scale (a mean or a sum, loss scale, world size, accumulation steps)"
         )
     })
 }
@@ -172,14 +172,14 @@ fn betas(of_step: &[&Divergence]) -> Option<String> {
     let [first, second] = ["exp_avg", "exp_avg_sq"].map(|kind| factor(of_step, kind));
     let parts = |kind: &str| of_step.iter().any(|divergence| divergence.tensor.kind == kind);
     let is_of_moments = of_step[0].place.0 == place_of("exp_avg", "");
-    let told =
+    let description =
         |name: &str, found: f64| format!("the norms of {name} are {} the baseline's, as with another", times(found));
     match (first, second) {
         (None, Some(found)) if is_of_moments && !parts("exp_avg") => {
-            Some(told("exp_avg_sq", found) + " second beta of the optimizer")
+            Some(description("exp_avg_sq", found) + " second beta of the optimizer")
         }
         (Some(found), None) if is_of_moments && !parts("exp_avg_sq") => {
-            Some(told("exp_avg", found) + " first beta of the optimizer")
+            Some(description("exp_avg", found) + " first beta of the optimizer")
         }
         (Some(one), Some(other)) if is_of_moments && (one * one / other - 1.0).abs() < SAME_FACTOR => Some(format!(
             "exp_avg is {} the baseline's, and exp_avg_sq the square of that: the optimizer's gradients are scaled",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use trainmon_report::comparison_as_json;
 
-use super::answer::{place_in_words, told};
+use super::answer::{description, place_in_words};
 use super::chart::sparkline;
 use super::comparison::RunComparison;
 use super::error::CompareRunsError;
@@ -28,7 +28,7 @@ pub fn in_words(comparison: &RunComparison, files: &[PathBuf]) -> String {
         let Some(divergence) = &curve.divergence else { continue };
         let later =
             if Some(divergence.step) == first_step { String::new() } else { format!("step {}: ", divergence.step) };
-        text.push(format!("  {:BARS$}  {later}{}\n", sparkline(curve, BARS), told(divergence)));
+        text.push(format!("  {:BARS$}  {later}{}\n", sparkline(curve, BARS), description(divergence)));
     }
     if verdict.level == Level::Warning || parted.is_empty() {
         for curve in curves.iter().take(1).filter(|curve| curve.divergence.is_none()) {

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// The answer of a comparison of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum RunAnswer {
     /// No difference beyond noise.
     NoDivergence,
     /// The runs differ from the first common step on.
@@ -30,15 +30,15 @@ pub enum Level {
 
 /// The answer and its reasons.
 #[derive(Clone, Debug, Serialize)]
-pub struct Verdict {
+pub struct RunVerdict {
     /// The answer.
-    pub answer: Answer,
+    pub answer: RunAnswer,
     /// The severity.
     pub level: Level,
     /// The headline.
     pub sentence: String,
     /// The reasons, one sentence each.
     pub reasons: Vec<String>,
-    /// What to do next.
+    /// The next step for the user.
     pub next: Option<String>,
 }

@@ -26,9 +26,9 @@ pub use self::report::{Converted, as_json};
 /// The number of tags per rank from which TensorBoard takes minutes to open; a training's own event files stop there.
 const MANY_TAGS: usize = 10_000;
 
-/// Converts the run in `path` (the newest of several; all in msprobe's layout, which does not show which ranks belong to one
-/// run) to TensorBoard's event files in `out` (default: `tensorboard` in `path`), which appears complete or not at all:
-/// `out/rank0/grad_reduced/events.out.tfevents.…`. `tell` receives the progress.
+/// Converts the run in `path` to TensorBoard's event files in `out`, by default `tensorboard` in `path`:
+/// `out/rank0/grad_reduced/events.out.tfevents.…`. Of several runs, it converts the newest; in msprobe's layout, which does not
+/// show which ranks belong to one run, all. The output appears complete or not at all. `tell` receives the progress.
 ///
 /// A row has the time from `steps.csv`; without one, as in msprobe's files, that of its file.
 ///

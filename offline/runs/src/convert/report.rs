@@ -18,7 +18,7 @@ pub struct Converted {
     pub newest: Option<NewestRun>,
     /// The converted rank directories, by rank.
     pub runs: Vec<ConvertedRun>,
-    /// What was omitted, and why.
+    /// The omitted files, with reasons.
     pub warnings: Vec<String>,
 }
 

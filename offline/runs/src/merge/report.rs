@@ -90,7 +90,7 @@ impl MergedRun {
         text
     }
 
-    /// What is missing, a sentence each.
+    /// The missing data, a sentence each.
     pub fn missing(&self) -> Vec<String> {
         let mut missing = self.warnings.clone();
         if self.lacking_ranks > 0 {

@@ -48,7 +48,7 @@ pub struct RecoveredCapture {
     pub entries: usize,
     /// The size in bytes of an incomplete entry at the end.
     pub torn: u64,
-    /// What entries lack.
+    /// The missing files and numbers of entries.
     pub missing: Vec<Missing>,
     /// Whether nothing is incomplete or missing.
     pub whole: bool,
@@ -99,7 +99,7 @@ impl CaptureRecovery {
     }
 }
 
-/// What entries lack, with the first of them by name.
+/// The missing files and numbers of entries, with the first entries by name.
 fn in_words(missing: &[Missing]) -> String {
     let sum = |count: fn(&Missing) -> usize| missing.iter().map(count).sum::<usize>();
     let (tensors, numbers) = (sum(|one| one.tensors), sum(|one| one.numbers));

@@ -23,13 +23,13 @@ pub use self::captures::{CaptureRecovery, captures_as_json, recover_captures};
 pub(crate) use self::error::RecoverError;
 use self::report::RecoveredJournal;
 pub use self::report::{Recovery, as_json};
-use self::source::{Source, sources};
+use self::source::{JournalSource, sources};
 use trainmon_baseline::run_directory_of;
 use trainmon_report::{FreshDirectory, NotMade, Progress};
 
 /// Writes the CSV files of every step in the journal at `path` to the new directory `out`, as the run itself would have written
-/// them, its alerts to `alerts.jsonl`, and its collective operations call by call to `collective_calls.csv`. If `path` is a
-/// directory, this includes every journal in it and in its subdirectories, each with a directory of its own in `out`; of
+/// them. Its alerts go to `alerts.jsonl`, and its collective operations, call by call, to `collective_calls.csv`. If `path` is
+/// a directory, this includes every journal in it and in its subdirectories, each with a directory of its own in `out`; of
 /// several runs in the layout `run`, only the newest. `tell` receives the progress.
 ///
 /// # Errors
@@ -38,7 +38,7 @@ use trainmon_report::{FreshDirectory, NotMade, Progress};
 pub fn recover(path: &Path, out: &Path, tell: &mut dyn FnMut(Progress)) -> Result<Recovery, RecoverError> {
     let (path, newest) = run_directory_of(path);
     let sources = sources(&path)?;
-    let total = sources.iter().map(Source::length).sum();
+    let total = sources.iter().map(JournalSource::length).sum();
     let output = FreshDirectory::prepare(out).map_err(|error| match error {
         NotMade::Exists => RecoverError::OutputExists { path: out.to_path_buf() },
         NotMade::Failed(source) => RecoverError::MakeOutput { path: out.to_path_buf(), source },

@@ -56,7 +56,7 @@ pub struct RecoveredJournal {
     pub alerts: usize,
     /// Whether the run ended regularly. Otherwise it was killed, or is still running.
     pub ended_in_order: bool,
-    /// What is torn or missing, one sentence each.
+    /// Torn or missing parts, one sentence each.
     pub faults: Vec<String>,
 }
 

@@ -11,7 +11,7 @@ use super::error::RecoverError;
 
 /// A journal to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Source {
+pub(super) struct JournalSource {
     pub(super) path: PathBuf,
     place: Place,
 }
@@ -35,7 +35,7 @@ enum Place {
     },
 }
 
-impl Source {
+impl JournalSource {
     /// The file's length, for the progress.
     pub(super) fn length(&self) -> u64 {
         self.path.metadata().map_or(0, |file| file.len())
@@ -59,11 +59,11 @@ impl Source {
 }
 
 /// The journal, or those in a directory and its subdirectories, by name.
-pub(super) fn sources(path: &Path) -> Result<Vec<Source>, RecoverError> {
+pub(super) fn sources(path: &Path) -> Result<Vec<JournalSource>, RecoverError> {
     if !path.is_dir() {
-        return Ok(vec![Source { path: path.to_path_buf(), place: Place::Top }]);
+        return Ok(vec![JournalSource { path: path.to_path_buf(), place: Place::Top }]);
     }
-    let mut found: Vec<Source> = Vec::new();
+    let mut found: Vec<JournalSource> = Vec::new();
     for journal in journals_in(path)? {
         let directory = journal.parent().filter(|directory| *directory != path);
         let place = match directory.and_then(Path::file_name) {
@@ -73,7 +73,7 @@ pub(super) fn sources(path: &Path) -> Result<Vec<Source>, RecoverError> {
             },
             None => Place::OfRank { before: found.iter().filter(|source| same_rank(&source.path, &journal)).count() },
         };
-        found.push(Source { path: journal, place });
+        found.push(JournalSource { path: journal, place });
     }
     Ok(found)
 }

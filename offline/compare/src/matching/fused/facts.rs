@@ -115,7 +115,7 @@ fn role(section: Section, direction: Direction, tensors: &[&TensorFacts], whole:
 
 /// The largest tensor of which every part has a share, to identify their order: a weight, or else an output. Its place and its
 /// axis.
-pub(super) fn telling<'w>(whole: &'w Operator, made: &FusedOperator) -> Option<(&'w str, usize)> {
+pub(super) fn layout_tensor<'w>(whole: &'w Operator, made: &FusedOperator) -> Option<(&'w str, usize)> {
     let shares = whole.values.iter().filter_map(|value| {
         let axis = match made.recipes.get(&value.place) {
             Some(Recipe { files, join: Join::Along(axis) }) if files.len() > 1 => *axis,

@@ -1,7 +1,7 @@
 //! The order of the parts in a fused weight.
 //!
-//! Most fused weights have them one after another, some in groups: Megatron's `linear_qkv` has the query heads of a group, its
-//! key head and its value head together, group after group; others have them head by head, and some interleave gate and up row
+//! Most fused weights have them one after another, some in groups. Megatron's `linear_qkv` has the query heads of a group, its
+//! key head and its value head together, group after group. Others have them head by head, and some interleave gate and up row
 //! by row. No capture has the number of groups, but few numbers divide all parts, and only the right one puts the parts where
 //! the fused weight has them.
 

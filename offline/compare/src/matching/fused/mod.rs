@@ -1,9 +1,9 @@
 //! A fused projection and its parts: `qkv_proj` and `q_proj`, `k_proj`, `v_proj`; `gate_up_proj` and `gate_proj`, `up_proj`.
 //!
 //! If one side has the fused module and the other all its parts below the same parent, the parts are joined in the form of the
-//! fused module and replaced by it; so are the operators inside of them. Max, min, mean and norm of a concatenation follow from
-//! those of its parts; tensors are read and joined when they are compared (see [`Joined`]). A checksum follows only from the
-//! bytes: it is omitted, and the value is not judged by it.
+//! fused module and replaced by it. The same applies to the operators inside of them. Max, min, mean and norm of a
+//! concatenation follow from those of its parts; tensors are read and joined when they are compared (see [`Joined`]). A
+//! checksum follows only from the bytes: it is omitted, and the value is not judged by it.
 //!
 //! [`Joined`]: crate::joined::Joined
 
@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use trainmon_capture_files::Operator;
 use trainmon_tensor_files::StoredTensor;
 
-use self::facts::{FusedOperator, is_permuted, put_together, telling};
+use self::facts::{FusedOperator, is_permuted, layout_tensor, put_together};
 use self::layout::layout;
 use super::family::common_callee;
 use super::listed::{one_is_listed, relisted};
@@ -210,7 +210,7 @@ fn make<'c>(found: &FusedGroup<'c>, split: &Capture, fused: &Capture, layouts: &
 
 /// The order of the parts in the fused tensors, from the files of both sides; `None` if there are none, or they cannot be read.
 fn look(operator: &Operator, made: &FusedOperator, split: &Capture, fused: &Capture) -> Option<Layout> {
-    let (place, axis) = telling(operator, made)?;
+    let (place, axis) = layout_tensor(operator, made)?;
     let value = operator.values.iter().find(|value| &*value.place == place)?;
     let whole = read(fused, Item { operator, value })?.ok()?;
     let files = &made.recipes.get(place)?.files;

@@ -22,7 +22,7 @@ const TERMS_OF_A_GRADIENT: f64 = 8.0;
 
 impl<'c> Bounds<'_, 'c> {
     /// Returns the outputs that differ by more than the inputs and rounding explain.
-    pub(super) fn parting(&self, call: &Call<'c>) -> Option<Candidate> {
+    pub(super) fn diverging_outputs(&self, call: &Call<'c>) -> Option<Candidate> {
         let Call { name, ref inputs, ref outputs, .. } = *call;
         let is_backward = name.is_some_and(|name| name.direction != Direction::Forward);
         let bound = self.output_bound(call).bound;
