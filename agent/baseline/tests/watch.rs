@@ -218,7 +218,7 @@ fn what_is_met_in_the_golden_runs_files_on_the_way_is_told() {
     fs::remove_file(first).unwrap();
     let found = Made { seed: 2, ..CLEAN }.held_against(&golden);
     assert_eq!(departures(&found), []);
-    assert_eq!(told(&found, "steps 100 to 149 come again"), 1, "{found:?}");
+    assert_eq!(told(&found, "steps 100 to 149 occur again"), 1, "{found:?}");
 }
 
 #[test]

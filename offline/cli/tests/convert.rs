@@ -185,7 +185,8 @@ fn a_step_that_comes_again_is_read_once_and_that_is_said() {
     let again = "0,1700000008.5,,9.0\n1,1700000009.5,1.0,9.0\n2,1700000010.5,1.0,9.0\n";
     workspace.write(&format!("{RUN}/steps.csv"), &format!("{STEPS}{again}"));
     let said = workspace.convert(&[RUN]);
-    let came = |file: &str| format!("warning: `{RUN}/{file}`: steps 0 to 1 come again: reading the first occurrence\n");
+    let came =
+        |file: &str| format!("warning: `{RUN}/{file}`: steps 0 to 1 occur again: reading the first occurrence\n");
     assert_eq!(said.err, [came("steps.csv"), came("grad_reduced_0-9.csv")].concat());
     assert!(said.out.contains("steps 0 to 2, 8 values"), "{}", said.out);
 }

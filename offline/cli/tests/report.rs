@@ -61,8 +61,11 @@ fn a_spike_on_one_rank_is_told_with_step_layer_rank_and_how_sure() {
     assert!(moved.iter().all(|moved| moved["rank"] == 1 && moved["step"] == 50), "{moved:#?}");
     let alert = &report["alerts"][0];
     assert_eq!((&alert["rule"], &alert["step"], &alert["rank"]), (&"Spike".into(), &50.into(), &1.into()));
-    let only_rank =
-        report["next"].as_array().expect("a list").iter().any(|next| next["question"] == "Why rank 1 alone?");
+    let only_rank = report["next"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .any(|next| next["question"] == "Why is only rank 1 affected?");
     assert!(only_rank, "{}", report["next"]);
     let said = workspace.report(&["out"]);
     insta::assert_snapshot!(said.out);
@@ -80,7 +83,7 @@ fn nan_is_certain_and_asks_for_a_capture_before_it() {
     );
     let next = report["next"].to_string();
     assert!(next.contains("Capture steps 25 to 30") && next.contains("trainmon overflow"), "{next}");
-    assert!(report["not_measured"].to_string().contains("whether there was an alert is not known"));
+    assert!(report["not_measured"].to_string().contains("its alerts are unknown"));
     insta::assert_snapshot!(workspace.report(&["out"]).out);
 }
 

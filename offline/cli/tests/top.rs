@@ -139,7 +139,7 @@ fn a_run_fits_a_small_and_a_large_terminal() {
             "alerts: 1",
             "Spike: grad_reduced norm of blocks.1.mlp.weight ",
             "records: seen 360",
-            "q leave",
+            "q quit",
         ] {
             assert!(screen.contains(text), "{size:?} {text}:\n{screen}");
         }
@@ -384,10 +384,10 @@ fn an_agent_is_shown_and_asked_again_until_it_answers() {
     session.wait_for("the run", |screen| screen.contains("run-a  rank 0 of 1  step 59"));
     agent.is_on.store(false, Ordering::Relaxed);
     session.wait_for("no answer, and the last state", |screen| {
-        screen.contains("NO ANSWER") && screen.contains("blocks.1.mlp.weight")
+        screen.contains("NO RESPONSE") && screen.contains("blocks.1.mlp.weight")
     });
     agent.is_on.store(true, Ordering::Relaxed);
-    session.wait_for("it answers again", |screen| !screen.contains("NO ANSWER"));
+    session.wait_for("it answers again", |screen| !screen.contains("NO RESPONSE"));
     session.press("q");
     assert!(session.ended().success());
     agent.is_on.store(false, Ordering::Relaxed);

@@ -134,7 +134,7 @@ fn the_oldest_and_the_newest_step_do_not_vanish_unseen() {
         let told = recovered.faults().iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(told.len(), 1, "step {step}: {told:?}");
         let is_newest = Some(&step) == steps.last();
-        assert!(told[0].contains(if is_newest { "is not whole" } else { "missing" }), "step {step}: {told:?}");
+        assert!(told[0].contains(if is_newest { "is incomplete" } else { "missing" }), "step {step}: {told:?}");
     }
 }
 

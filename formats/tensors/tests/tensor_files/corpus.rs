@@ -116,9 +116,9 @@ fn tensors_of_kinds_that_are_not_read_are_listed_with_the_reason() {
 fn arrays_of_objects_records_and_text_and_programs_are_refused_by_name() {
     for (name, words) in [
         ("object.npy", "an array of Python objects is not supported: it is a pickle, which is not executed"),
-        ("record.npy", "an array of records is not read"),
+        ("record.npy", "an array of records is not supported"),
         ("text.npy", "an array of this dtype is not supported: descr \"<U3\""),
-        ("script.pt", "a TorchScript program is not read"),
+        ("script.pt", "a TorchScript program is not supported"),
     ] {
         let error = open(&corpus().join(name)).unwrap_err();
         let cause = std::error::Error::source(&error).unwrap().to_string();

@@ -37,7 +37,7 @@ fn a_structure_that_unfolds_without_end_is_refused() {
         laughs.extend_from_slice(&[b']', b'q', level + 1, b'(', b'h', level, b'h', level, b'e']);
     }
     laughs.push(b'.');
-    assert!(refusal(read_all(archive(&laughs, &[]))).starts_with("places in the structure of a file"));
+    assert!(refusal(read_all(archive(&laughs, &[]))).contains("for places in the structure of a file"));
     // A list in itself.
     let within = archive(b"\x80\x02]q\0h\0a.", &[]);
     assert_eq!(refusal(read_all(within)), "exceeded the limit of 64 for the depth of a structure: found 65");
@@ -86,7 +86,7 @@ fn numbers_in_a_pickle_are_not_believed() {
 fn damaged_opcodes_are_errors_with_their_place() {
     for (bytes, words) in [
         (&b"\x80\x02"[..], "cannot read a pickle: it requires bytes 2..3, but the file has only 2"),
-        (b"(lp0\n.", "a pickle of protocol 0 or 1, or another file, is not read"),
+        (b"(lp0\n.", "a pickle of protocol 0 or 1, or another file, is not supported"),
         (b"\x80\x07N.", "a pickle of this protocol is not supported: 7"),
         (b"\x80\x02.", "a pickle at byte 3: the stack is empty"),
         (b"\x80\x02t.", "a pickle at byte 3: no mark on the stack"),

@@ -142,7 +142,7 @@ mod tests {
         let (endpoint, newest) = Endpoint::of_run(base.path()).unwrap();
         assert_eq!(endpoint, Endpoint::Socket("/later".into()));
         let said = newest.unwrap().in_words("speaking to");
-        assert_eq!(said, format!("`{}` holds 2 runs: speaking to the newest, train-2\n", base.path().display()));
+        assert_eq!(said, format!("`{}` contains 2 runs; speaking to the newest, train-2\n", base.path().display()));
         let nowhere = base.path().join("other");
         assert!(matches!(Endpoint::of_run(&nowhere), Err(ControlError::NoRun { .. })));
     }

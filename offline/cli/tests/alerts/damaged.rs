@@ -68,8 +68,8 @@ fn of_a_torn_log_what_is_whole_is_read_and_the_rest_is_said() {
         ("a.jsonl", "ignored the last line, which is truncated", ("Spike", 150)),
         ("trainer_state.json", "the file is truncated, read the complete entries: EOF while parsing", ("Spike", 152)),
         ("a.wandb", "the file is truncated within the record at byte", ("NonFinite", 700)),
-        ("events.out.tfevents.1.host", "is torn: ignored the rest of the file", ("Spike", 152)),
-        ("a.log", "1 torn line: ignored the last number", ("Spike", 900)),
+        ("events.out.tfevents.1.host", "is incomplete: ignored the rest of the file", ("Spike", 152)),
+        ("a.log", "1 truncated line: ignored the last number", ("Spike", 900)),
     ] {
         let (report, code) = workspace.json(&[name]);
         assert_eq!(code, Some(1), "{name}: {report}");

@@ -70,8 +70,14 @@ fn every_spelling_of_nan_and_infinity_is_one_and_null_is_said() {
     let (report, _) = workspace.json(&["a.csv"]);
     assert_eq!(begun(&report), pairs(&[("NonFinite", 10), ("NonFinite", 25), ("NonFinite", 40)]));
     let warnings = report["warnings"].to_string();
-    assert!(warnings.contains("column `loss`: ignored 1 cell is null, which some loggers write for NaN"), "{warnings}");
-    assert!(warnings.contains("column `loss`: ignored 1 cell is not a number, first `oops` in row 57"), "{warnings}");
+    assert!(
+        warnings.contains("column `loss`: ignored 1 cell that is null, which some loggers write for NaN"),
+        "{warnings}"
+    );
+    assert!(
+        warnings.contains("column `loss`: ignored 1 cell that is not a number, first `oops` in row 57"),
+        "{warnings}"
+    );
     let lines = "{\"step\": 1, \"loss\": \"2.5\"}\n{\"step\": 2, \"loss\": \"nan\"}\n{\"step\": 3, \"loss\": null}\n{\"step\": 4, \"loss\": -Infinity}\n";
     workspace.write("a.jsonl", lines);
     let (report, _) = workspace.json(&["a.jsonl"]);

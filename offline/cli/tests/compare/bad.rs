@@ -125,7 +125,7 @@ fn json_of_something_else_says_what_was_expected_where() {
 fn what_is_no_capture_is_said_to_be_none() {
     let workspace = tempdir().unwrap();
     fs::create_dir(workspace.path().join("b")).unwrap();
-    assert_refused(&compare(workspace.path()), workspace.path(), &["`b` is no capture"]);
+    assert_refused(&compare(workspace.path()), workspace.path(), &["`b` is not a capture"]);
     fs::remove_dir(workspace.path().join("b")).unwrap();
     assert_refused(&compare(workspace.path()), workspace.path(), &["cannot read `b`", "Caused by"]);
     // Loops of symbolic links: of a file, and of a directory in itself.
@@ -135,7 +135,7 @@ fn what_is_no_capture_is_said_to_be_none() {
     fs::create_dir_all(workspace.path().join("b/step0")).unwrap();
     symlink("..", workspace.path().join("b/step0/rank0")).unwrap();
     symlink(".", workspace.path().join("b/rank0")).unwrap();
-    assert_refused(&compare(workspace.path()), workspace.path(), &["`b` is no capture"]);
+    assert_refused(&compare(workspace.path()), workspace.path(), &["`b` is not a capture"]);
     // A pipe would never end.
     fs::remove_dir_all(workspace.path().join("b")).unwrap();
     assert!(Command::new("mkfifo").arg(workspace.path().join("b")).status().unwrap().success());

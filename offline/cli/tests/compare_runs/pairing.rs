@@ -169,6 +169,6 @@ fn steps_that_were_trained_twice_are_one_warning() {
     fs::write(&file, format!("{text}{}\n", again.join("\n"))).expect("writable");
     assert_eq!(workspace.compare(&["again", "golden"]).code, Some(0));
     let (found, code) = workspace.json(&["again", "golden", "--fail-on", "warning"]);
-    let expected = format!("`again/{RUN}/actv_0-999.csv`: steps 10 to 14 come again: reading the first occurrence");
+    let expected = format!("`again/{RUN}/actv_0-999.csv`: steps 10 to 14 occur again: reading the first occurrence");
     assert_eq!((&found["warnings"], code), (&vec![expected].into(), Some(1)));
 }

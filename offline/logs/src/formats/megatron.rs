@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(raw.names, names);
         let steps: Vec<_> = raw.rows.iter().map(|row| (row.step, row.time, row.cells.len())).collect();
         assert_eq!(steps, [(Some(10), Some(1_795_190_709.0), 4), (Some(10), None, 2), (Some(11), None, 1)]);
-        assert_eq!(raw.notes, ["1 torn line: the last number is ignored"]);
+        assert_eq!(raw.notes, ["1 truncated line: ignored the last number"]);
         assert!(read(b"iteration over, 3/4 | nothing").is_none());
     }
 }

@@ -219,8 +219,8 @@ fn of_movement(first: &Moved, coverage: &Coverage, run: &Subject, next: &mut Vec
     next.push(NextStep {
         question: "Is the cause the data or the machine?".to_owned(),
         action: format!(
-            "Run again from a checkpoint before step {} with the same order of data: what comes again at the same step is the \
-             data or the code; what does not is noise, or the machine.",
+            "Run again from a checkpoint before step {} with the same order of data. If the change recurs at the same step, \
+             the cause is the data or the code. Otherwise it is noise or the machine.",
             first.step
         ),
         command: (!run.is_log).then(|| format!("trainmon compare-runs SECOND_RUN {}", run.words)),
