@@ -173,7 +173,7 @@ fn of_several_runs_the_newest_ones_findings_are_read_and_that_is_said() {
         fs::write(place.join("run.json"), facts).expect("writable");
     }
     let said = anomaly(&["-d", text(base.path())]);
-    let expected = format!("`{}` holds 2 runs: reading the newest, train-2\n", base.path().display());
+    let expected = format!("`{}` contains 2 runs; reading the newest, train-2\n", base.path().display());
     assert_eq!((said.err, said.code), (expected, Some(1)));
     assert!(said.out.starts_with("7: actv 0 7"), "{}", said.out);
     let newest = base.path().join("train-2");
