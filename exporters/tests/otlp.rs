@@ -465,7 +465,7 @@ fn a_sender_that_panics_is_told_of_and_what_it_had_is_counted() {
     assert_eq!(next(&calls).steps(), [0]);
     exporter.export(&names(), &step(1)).unwrap();
     held.release();
-    wait_until("the sender's end", || books.words().contains("metrics: the sender failed"));
+    wait_until("the sender's end", || books.words().contains("sender of metrics failed"));
     assert_eq!(books.counts(), [0, 2, 0, 0]);
     assert_eq!(exporter.export(&names(), &step(2)).unwrap_err().lost_records, 1);
     // The other one goes on.

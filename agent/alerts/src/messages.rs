@@ -45,7 +45,8 @@ pub(crate) fn sentence(
             format!("{series:#} has been exactly 0 for {steps} steps, up to step {since} on rank {rank}{others}")
         }
         AlertRule::Collapse => format!(
-            "{series:#} has been exactly {value} for {steps} steps, with a constant gradient norm, up to step {since} on rank {rank}"
+            "{series:#} has been exactly {value} for {steps} steps, with a constant gradient norm, up to step {since} on \
+             rank {rank}"
         ),
         _ => {
             let (is, own) = match times_usual(alert) {

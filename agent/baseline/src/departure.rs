@@ -128,7 +128,7 @@ impl fmt::Display for Departure {
                 let (least, most) = if *golden < 0.0 { (most, least) } else { (least, most) };
                 write!(f, "; allowed {least} to {most} times ({source})")?;
             }
-            _ => write!(f, " ({source})")?,
+            _ => write!(f, "; {source}")?,
         }
         write_others(f, *others)
     }

@@ -45,8 +45,8 @@ impl OpenGoldenError {
                 "set `golden` to a run with as many ranks, or to the directory of one rank, which then applies to every rank"
             }
             Self::Itself { .. } => {
-                "set `golden` to the golden run's own directory; `latest`, and the directory that contains all runs, refer to the \
-                 newest run, which is this one"
+                "set `golden` to the golden run's own directory; `latest`, and the directory that contains all runs, refer to \
+                 the newest run, which is this one"
             }
         }
     }

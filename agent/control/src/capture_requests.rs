@@ -210,7 +210,7 @@ pub(super) fn check(
     }
     if schedule.agreed() >= config.max_captures {
         return Err(format!(
-            "the run has reached its limit of {} captures (`capture.max_captures`)",
+            "the run has reached its limit of captures: {} (`capture.max_captures`)",
             config.max_captures
         ));
     }
@@ -258,12 +258,12 @@ mod tests {
         let (schedule, config) =
             (CaptureSchedule::default(), CaptureOnDemand { max_captures: 1, ..Default::default() });
         let why = |config, at| check(config, &order(at, 1), 9, &schedule).unwrap_err();
-        assert!(why(None, None).contains("switched off"));
+        assert!(why(None, None).contains("captures are disabled"));
         assert!(why(Some(&config), None).contains("this front"));
         schedule.offer();
         assert!(why(Some(&config), Some(9)).contains("current step is 9"));
         assert_eq!(check(Some(&config), &order(Some(10), 1), 9, &schedule), Ok(()));
         schedule.count_agreed();
-        assert!(why(Some(&config), None).contains("its 1 captures"));
+        assert!(why(Some(&config), None).contains("its limit of captures: 1 ("));
     }
 }

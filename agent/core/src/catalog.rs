@@ -152,7 +152,8 @@ catalog! {
         otel "training.layer.part.norm" unit ""
         "L2 norm of this rank's part of one layer and group, if ranks hold different parts; equal parts count on the lowest rank.";
     LAYER_PART_ABS_MAX: Available Gauge "trainmon_layer_part_abs_max" {"layer", "group", "tensor", "scope"}
-        otel "training.layer.part.abs_max" unit "" "Largest magnitude in this rank's part of one layer and group; NaN if any element is.";
+        otel "training.layer.part.abs_max" unit ""
+        "Largest magnitude in this rank's part of one layer and group; NaN if any element is.";
     LAYER_PART_MEAN: Available Gauge "trainmon_layer_part_mean" {"layer", "group", "tensor", "scope"}
         otel "training.layer.part.mean" unit "" "Mean element of this rank's part of one layer and group.";
     LAYER_PART_ZEROS_RATIO: Available Gauge "trainmon_layer_part_zero_elements_ratio"

@@ -21,7 +21,8 @@ fn a_loss_that_leaps_in_the_first_steps_is_told_and_named_as_what_moved_first() 
     let of_loss = spikes.iter().find(|alert| alert.series.signal == AlertSignal::Loss).unwrap();
     assert_eq!(
         of_loss.message,
-        "Spike: loss is 50 times its usual value at step 20 on rank 0 (100, usually 2, alert above 6); moved first: loss at step 20 (100, usually 2); \
+        "Spike: loss is 50 times its usual value at step 20 on rank 0 (100, usually 2, alert above 6); \
+         moved first: loss at step 20 (100, usually 2); \
          with 1 other alert (Spike of gradient norm)"
     );
     assert_eq!(spikes.len(), 2, "the gradient norm too: {spikes:?}");
@@ -49,10 +50,8 @@ fn a_loss_that_collapses_is_told_once_and_a_loss_that_moves_is_not() {
     let messages: Vec<&str> = found.iter().map(|alert| alert.message.as_str()).collect();
     assert_eq!(
         messages,
-        [
-            "Collapse: loss has been exactly 0 for 32 steps, with a constant gradient norm, up to step 131 on rank 0; moved first: loss at \
-          step 100 (0, usually 2)"
-        ]
+        ["Collapse: loss has been exactly 0 for 32 steps, with a constant gradient norm, up to step 131 on rank 0; \
+             moved first: loss at step 100 (0, usually 2)"]
     );
 }
 
@@ -71,7 +70,8 @@ fn a_dead_part_of_a_living_layer_is_told_and_two_parts_are_one_alert() {
         [
             "Dead: gradient norm of `h.0.mlp.weight` has been exactly 0 for 10 steps, up to step 14 on rank 0; \
              with 1 other alert (Dead of gradient norm of `h.2.attn.weight`)",
-            "Dead: gradient norm of `h.2.attn.weight` has been exactly 0 for 10 steps, up to step 14 on rank 0 (and 1 other tensor of the layer)",
+            "Dead: gradient norm of `h.2.attn.weight` has been exactly 0 for 10 steps, up to step 14 on rank 0 \
+             (and 1 other tensor of the layer)",
         ]
     );
 }

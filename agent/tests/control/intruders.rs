@@ -50,7 +50,7 @@ fn a_page_that_points_its_name_here_is_refused_even_with_the_token() {
     let doors = training.doors();
     for host in ["Host: evil.example", "Host: evil.example:80", "Host: 127.0.0.1:1", "X: y"] {
         let answer = doors.over_http(&request("GET", "/status", &[host, &doors.bearer()], ""));
-        assert_refused(&answer, 421, "another machine");
+        assert_refused(&answer, 421, "another host");
     }
     let localhost = format!("Host: localhost:{}", doors.address.unwrap().port());
     assert_eq!(doors.over_http(&request("GET", "/status", &[&localhost, &doors.bearer()], "")).code, 200);
@@ -74,9 +74,9 @@ fn no_path_leads_anywhere_but_to_the_five_orders() {
         "/set%00",
         "/",
     ] {
-        assert_refused(&doors.over_socket(&request("GET", path, &["Host: x"], "")), 404, "no such thing");
+        assert_refused(&doors.over_socket(&request("GET", path, &["Host: x"], "")), 404, "no such path");
         let answer = doors.over_http(&request("POST", path, &[&doors.host(), &doors.bearer()], "{}"));
-        assert_refused(&answer, 404, "no such thing");
+        assert_refused(&answer, 404, "no such path");
     }
     assert_refused(&doors.get("/pause"), 405, "method");
     assert_refused(&doors.post("/status", ""), 405, "method");
@@ -147,7 +147,7 @@ fn a_window_that_ends_before_it_begins_is_refused_whichever_end_was_set_before()
     assert_refused(&doors.post("/set", r#"{"start_step": 4, "stop_step": 4}"#), 422, "`stop_step`, 4,");
     training.steps(8);
     // Over already: nothing of it is left to be measured at other intervals, but other statistics may come and go.
-    assert_refused(&doors.post("/set", r#"{"step_interval": 2}"#), 422, "could be, 12");
+    assert_refused(&doors.post("/set", r#"{"step_interval": 2}"#), 422, "first possible step, 12");
     assert_eq!(doors.post("/set", r#"{"ops": ["max"]}"#).code, 202);
     training.finish();
 }

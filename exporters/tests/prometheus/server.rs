@@ -195,7 +195,7 @@ fn a_taken_port_is_an_error_and_disturbs_nobody() {
     taken.port = first.address().port();
     let lead = RunInfo { local_rank: Rank(0), ..run() };
     match PrometheusExporter::start(&taken, lead, sources()) {
-        Err(error @ ExportError::Bind { .. }) => assert!(error.hint().starts_with("another process listens there")),
+        Err(error @ ExportError::Bind { .. }) => assert!(error.hint().starts_with("another process uses the port")),
         other => panic!("{other:?}"),
     }
     assert_eq!(request(first.address(), "GET", "/healthz").status, 200);

@@ -79,7 +79,7 @@ pub(crate) fn parts() -> Arc<PartTable> {
     let book = PartTable::default();
     let told =
         [("blocks.0.attn.qkv.weight", Some(true)), ("blocks.0.mlp.fc1.weight", Some(false)), ("wte.weight", None)];
-    book.tell(told.map(|(name, is_counted)| {
+    book.set(told.map(|(name, is_counted)| {
         let held = is_counted.map(|is_counted| HeldPart { is_counted, elements: Some(4) });
         let parts =
             ParameterParts { whole_name: name.into(), elements: 8, held: [held; 3], is_stepped_by_holders: true };

@@ -428,7 +428,7 @@ fn what_counts_of_a_rank_in_sums_over_ranks_is_served_under_the_names_of_the_who
         (names[3].clone(), parts("h.5.w", held(true, 8))),
         (names[4].clone(), parts("h.5.extra", None)),
     ];
-    book.tell(told);
+    book.set(told);
     exporter.export(&names, &step(2, records())).unwrap();
     let page = exporter.page();
     let of_layer = |what: &str, tensor: &str| {

@@ -134,7 +134,7 @@ fn of_several_runs_the_newest_is_converted_and_that_is_said() {
         workspace.write(&format!("out/{run}/run.json"), &facts);
     }
     let said = workspace.convert(&["out", "-o", "events"]);
-    assert_eq!(said.err, "`out` holds 2 runs: converting the newest, train-2\n");
+    assert_eq!(said.err, "`out` contains 2 runs; converting the newest, train-2\n");
     assert!(workspace.path("events/rank1/exp_avg").is_dir());
     let said = workspace.convert(&["out", "--json"]);
     let found: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");

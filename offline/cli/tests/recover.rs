@@ -270,7 +270,7 @@ fn of_several_runs_the_newest_is_recovered_and_that_is_said() {
         fs::write(workspace.path(&format!("out/{run}/run.json")), facts).expect("writable");
     }
     let said = workspace.recover(&["out", "-o", "rescued"]);
-    assert_eq!((said.err.as_str(), said.code), ("`out` holds 2 runs: recovering the newest, train\n", Some(0)));
+    assert_eq!((said.err.as_str(), said.code), ("`out` contains 2 runs; recovering the newest, train\n", Some(0)));
     assert!(said.out.starts_with("rescued/rank_0: rank 0, 3 steps"), "{}", said.out);
     assert!(workspace.names_in("rescued").iter().all(|name| name.starts_with("rank_")));
     let said = workspace.recover(&["out", "-o", "again", "--json"]);

@@ -271,6 +271,6 @@ mod tests {
     fn a_state_of_another_rule_is_refused() {
         let state = detector(AlertRule::Spike).state().unwrap();
         let error = detector(AlertRule::Drift).load_state(state).unwrap_err();
-        assert!(error.to_string().contains("not one of Drift"), "{error}");
+        assert!(error.to_string().contains("not belong to rule Drift"), "{error}");
     }
 }

@@ -141,7 +141,7 @@ def test_what_makes_no_sense_is_refused_and_captures_nothing(tmp_path: Path) -> 
     found = training.until(lambda: all(training.capture_of(number) for number in numbers))
     assert found and len(steps_in(training.captures)) == 2
     status, said, _ = refusal_of(training.control, {})
-    assert status == 409 and "has had its 2 captures (`capture.max_captures`)" in said
+    assert status == 409 and "has reached its limit of captures: 2 (`capture.max_captures`)" in said
     training.watch.close()
 
 
@@ -305,7 +305,7 @@ def test_budgets_end_captures_politely(tmp_path: Path) -> None:
     found = training.dump()
     assert found["stage"] == "failed" and "budget" in found["why"], found
     status, said, _ = refusal_of(training.control, {})
-    assert status == 409 and "have used their budget of 1 MiB" in said
+    assert status == 409 and "have reached their limit of 1 MiB" in said
     size = sum(one.stat().st_size for one in training.captures.rglob("*") if one.is_file())
     assert size < 3 << 20
     training.watch.close()

@@ -65,7 +65,7 @@ def test_another_learning_rate_is_named_and_may_end_the_training(
     found = alerts_of(training, golden["csv"], tmp_path, actions=["log", "stop"])
     assert (found[0]["step"], found[0]["tag_name"]) == (PLANTED, "0:global/rank0/learning_rate")
     said = capfd.readouterr().err
-    assert "learning_rate at step 150 is 2 times the golden run's (0.002, golden run 0.001) (a setting" in said
+    assert "learning_rate at step 150 is 2 times the golden run's (0.002, golden run 0.001); a setting" in said
 
 
 def test_a_golden_run_that_is_not_there_is_said_and_the_training_goes_on(

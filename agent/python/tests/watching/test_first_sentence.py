@@ -51,13 +51,14 @@ EXPECTED = {
         r"h\.\*\.fc\.weight",
     ),
     "fp16_overflow": Expected(
-        r"NonFinite: actv norm is (NaN|inf) at step 130 on rank 0; moved first: actv of `h\.2\.proj\.input` at step 130 ",
+        r"NonFinite: actv norm is (NaN|inf) at step 130 on rank 0; "
+        r"moved first: actv of `h\.2\.proj\.input` at step 130 ",
         r"One incident \(\d+ alerts\): NonFinite: actv .*It is certain that actv norm of h\.2\.proj\.input "
         r"is not finite at step 130",
     ),
     "dead_head": Expected(
-        r"Dead: gradient norm of `head\.weight` has been exactly 0 for 10 steps, up to step 139 on rank 0; moved first: "
-        r"actv of the model's output at step 130 \(norm 0, ",
+        r"Dead: gradient norm of `head\.weight` has been exactly 0 for 10 steps, up to step 139 on rank 0; "
+        r"moved first: actv of the model's output at step 130 \(norm 0, ",
         r"2 incidents \(\d+ alerts\), the first: Dead: gradient norm of `head\.weight` "
         r".*actv norm of the model's output falls at step 130",
     ),
@@ -85,7 +86,8 @@ FIRST_MESSAGE_OF_A_JOB = {
         None,
     ),
     "spike_on_one_rank": (
-        rf"Spike: loss is {N} times its usual value at step 130 on rank 1 .*; moved first: loss at step 130 .*; also on rank 0$",
+        rf"Spike: loss is {N} times its usual value at step 130 on rank 1 .*; "
+        r"moved first: loss at step 130 .*; also on rank 0$",
         r"Spike: loss has been back to normal since step \d+ on rank 1.*; also back to normal: rank 0$",
     ),
 }

@@ -58,7 +58,7 @@ fn ranks_are_paired_by_number_and_the_unpaired_named() {
     workspace.write("golden/Nov20_17-00-00-rank1-00000000/grad_reduced_0-0.csv", &row("1.25"));
     // Of several runs of a rank the newest is taken, by the time in its name, and that is said.
     let said = workspace.compare(&["target", "golden"]);
-    assert_eq!(said.err, "`golden` holds 2 runs: comparing the newest, Nov20_17-00-00-rank1-00000000\n");
+    assert_eq!(said.err, "`golden` contains 2 runs; comparing the newest, Nov20_17-00-00-rank1-00000000\n");
     assert!(said.out.contains("grad_reduced of `a` on rank 1: norm 2.75 (baseline 1.25),"), "{}", said.out);
 }
 
@@ -74,7 +74,7 @@ fn of_a_directory_of_runs_the_newest_is_taken_and_that_is_said() {
     }
     workspace.write("out/never/rank_0/control.json", "{}");
     let said = workspace.compare(&["out", "out/train"]);
-    assert_eq!(said.err, "`out` holds 3 runs: comparing the newest, train-2\n");
+    assert_eq!(said.err, "`out` contains 3 runs; comparing the newest, train-2\n");
     assert!(said.out.contains("grad_reduced of `a` on rank 0: norm 2.5 (baseline 1.512)"), "{}", said.out);
     let (found, _) = workspace.json(&["out", "out/train"]);
     assert_eq!(found["newest"], serde_json::json!([{"directory": "out", "runs": 3, "taken": "out/train-2"}]));
@@ -90,7 +90,7 @@ fn of_a_directory_of_runs_the_newest_is_taken_and_that_is_said() {
     }
     // `trainmon compare` finds out what they are.
     let said = crate::support::trainmon(&workspace.path("."), &["compare", "out", "out/train"]);
-    assert!(said.err.contains("`out` holds 3 runs: comparing the newest, train-2\n"), "{}", said.err);
+    assert!(said.err.contains("`out` contains 3 runs; comparing the newest, train-2\n"), "{}", said.err);
 }
 
 #[test]
