@@ -211,7 +211,7 @@ fn rows_that_are_each_ranks_own_are_no_loss() {
     }
     let said = trainmon(folder.path(), &["merge-ranks", "run", "-o", "whole"]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.out.contains("left out: 2 rows of grad_unreduced, of each rank's own data"), "{said:?}");
+    assert!(said.out.contains("omitted: 2 rows of grad_unreduced, of each rank's own data"), "{said:?}");
 }
 
 /// Numbers for a whole parameter: those of copies are written as they are, those of parts are not to be had.

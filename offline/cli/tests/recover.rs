@@ -179,7 +179,7 @@ fn a_torn_step_is_left_out_with_a_word_and_the_exit_code_says_so() {
     let said = workspace.recover(&["journal_rank0.tmj", "--output", "rescued"]);
     assert_eq!(said.err, "warning: `journal_rank0.tmj`: step 5 is damaged: its checksum does not match\n");
     assert!(said.out.contains("6 steps, 2 to 8"), "{}", said.out);
-    assert!(said.out.ends_with("; 1 thing torn or missing\n"), "{}", said.out);
+    assert!(said.out.ends_with("; 1 part torn or missing\n"), "{}", said.out);
     assert_eq!(said.code, Some(1));
     let (rescued, written) = (workspace.files("rescued"), workspace.files("csv"));
     let of = |files: &BTreeMap<PathBuf, String>| -> Vec<String> {
@@ -199,7 +199,7 @@ fn steps_that_never_were_in_the_journal_are_named_and_the_exit_code_says_so() {
         warning: `journal_rank0.tmj`: step 45 is missing: it was never written to the journal\n";
     assert_eq!((said.err.as_str(), said.code), (warnings, Some(1)));
     assert!(
-        said.out.contains("17 steps, 15 to 59") && said.out.ends_with("; 2 things torn or missing\n"),
+        said.out.contains("17 steps, 15 to 59") && said.out.ends_with("; 2 parts torn or missing\n"),
         "{}",
         said.out
     );

@@ -324,7 +324,7 @@ fn a_step_that_the_file_of_steps_lacks_at_the_end_is_replayed_at_the_pace_of_tho
     fs::write(&file, lines[..lines.len() - 1].join("\n") + "\n").expect("writable");
     let said = workspace.replay(&["out", "--to", "prometheus", "-o", "text", "--rank", "0"]);
     assert_eq!(said.code, Some(0), "{}", said.err);
-    assert!(said.err.contains("rank 0: step 19 has no time of its own: it is reckoned"), "{}", said.err);
+    assert!(said.err.contains("rank 0: step 19 has no time of its own: it is estimated"), "{}", said.err);
     let text = fs::read_to_string(workspace.path("text/openmetrics.txt")).expect("there");
     let last = format!(" {}.250", workspace.time(19));
     let of_step = text.lines().find(|line| line.starts_with("trainmon_step{") && line.ends_with(&last));

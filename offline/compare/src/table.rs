@@ -231,7 +231,7 @@ fn judge_rows(rows: &mut [Row], sides: Sides<'_>, pairs: &[Pair], (judge, eviden
             }
             if row.level == Level::Pass && row.deviation.is_some() && evidence.is_affected(&operator.name) {
                 row.level = Level::Warning;
-                row.notes.push(format!("{} after the first divergence", describe(&row.deviation, "output")));
+                row.notes.push(format!("{} after the divergence", describe(&row.deviation, "output")));
             }
         }
     }

@@ -42,7 +42,7 @@ fn capture(calls: &[(&str, Value)]) -> Value {
 fn verdict(target: &Value, golden: &Value) -> (Option<i32>, String) {
     let (code, answer) = answer_of(target, golden);
     let (verdict, operator) = (answer["verdict"].as_str().unwrap(), &answer["operator"]);
-    (code, format!("{verdict} {operator} {} {}", answer["sentence"], answer["details"]))
+    (code, format!("{verdict} {operator} {} {}", answer["sentence"], answer["details"][0]))
 }
 
 /// A mean of eight losses, or their sum and a division by `count`; nothing takes it but the backward, which begins with another number.

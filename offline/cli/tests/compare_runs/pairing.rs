@@ -112,7 +112,7 @@ fn tensors_of_one_side_and_other_shapes_are_told() {
     workspace
         .write(&format!("c/{RUN}/grad_reduced_0-0.csv"), &of("0,x,0,1.5123456789012345,\"[1, 2]\",torch.float32\n"));
     let said = workspace.compare(&["c", "b"]);
-    assert!(said.out.contains("`x` on rank 0: shape [1, 2] against [2]"), "{}", said.out);
+    assert!(said.out.contains("rank 0, grad_reduced of `x`, shape [1, 2] against [2]"), "{}", said.out);
     assert_eq!(said.code, Some(1));
 }
 
