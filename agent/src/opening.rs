@@ -213,14 +213,14 @@ mod tests {
         ];
         let lines = said("{}", 148, Some("out/run"), &places);
         let expected = "measures nothing\n  files: out/run\n  journal: /disk/run.journal\n  page: http://127.0.0.1:9464/, http://127.0.0.1:9464/metrics\n  \
-                        to see it now: trainmon top out/run\n  \
+                        to watch it: trainmon top out/run\n  \
                         to compare it with another run: trainmon compare out/run OTHER_RUN\n  \
-                        to ask how it is: trainmon ctl out/run status";
+                        to query its status: trainmon ctl out/run status";
         assert_eq!(lines, expected);
         let lines = said(r#"{"page": true}"#, 148, Some("out/run"), &places);
-        assert!(lines.contains("\n  to see it now: trainmon top http://127.0.0.1:9464/\n"), "{lines}");
+        assert!(lines.contains("\n  to watch it: trainmon top http://127.0.0.1:9464/\n"), "{lines}");
         let lines = said("{}", 148, None, &places[3..]);
-        assert_eq!(lines, "measures nothing\n  to ask how it is: trainmon ctl --socket out/run/control.sock status");
+        assert_eq!(lines, "measures nothing\n  to query its status: trainmon ctl --socket out/run/control.sock status");
         let lines = said("{}", 148, Some("my out/run"), &places);
         assert!(lines.contains("\n  files: my out/run\n"), "{lines}");
         assert!(lines.contains(" trainmon compare 'my out/run' OTHER_RUN\n"), "{lines}");

@@ -278,7 +278,7 @@ fn the_files_of_msprobe_serve_as_a_golden_run() {
     fs::write(&table, lines.join("\n") + "\n").unwrap();
     let found = departures(&hold());
     assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].1.contains(&format!("norm of {name} at step {step}")), "{found:?}");
+    assert!(found[0].1.contains(&format!("norm of `{name}` at step {step}")), "{found:?}");
 }
 
 /// Says that a test could not run: on standard output, and in the file that `TRAINMON_SKIP_LOG` names.

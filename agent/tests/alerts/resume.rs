@@ -176,10 +176,10 @@ fn what_is_no_state_is_refused_and_changes_nothing() {
     assert_eq!(error(serde_json::json!({"a": 1})), "cannot read the alert state");
     let mut other = before.clone();
     other["version"] = 9.into();
-    assert_eq!(error(other), "the alert state has version 9, this trainmon reads version 3");
+    assert_eq!(error(other), "the alert state has version 9; this trainmon reads version 3");
     assert_eq!(
         error(serde_json::json!({"version": 9})),
-        "the alert state has version 9, this trainmon reads version 3"
+        "the alert state has version 9; this trainmon reads version 3"
     );
     run.monitor.load_alert_state(serde_json::Value::Null).unwrap();
     let (mut now, mut then) = (run.monitor.alert_state(), before);

@@ -31,12 +31,12 @@ fn without_the_token_nothing_is_told_and_nothing_changes() {
     for header in wrong.iter().map(String::as_str).chain(["Authorization: Basic Zm9vOmJhcg=="]) {
         for (method, path) in [("GET", "/status"), ("POST", "/pause"), ("POST", "/set"), ("GET", "/nothing")] {
             let answer = doors.over_http(&request(method, path, &[&host, header], ""));
-            assert_refused(&answer, 401, "no token");
+            assert_refused(&answer, 401, "the token is missing or wrong");
             assert_eq!(answer.body.as_object().unwrap().len(), 2, "nothing else is told");
         }
     }
     let in_the_query = format!("/status?token={token}");
-    assert_refused(&doors.over_http(&request("GET", &in_the_query, &[&host], "")), 401, "no token");
+    assert_refused(&doors.over_http(&request("GET", &in_the_query, &[&host], "")), 401, "the token is missing or wrong");
     training.steps(2);
     assert!(training.monitor.collecting());
     assert_eq!(doors.get("/status").body["changes"].as_array().unwrap().len(), 0);
@@ -143,8 +143,8 @@ fn a_window_that_ends_before_it_begins_is_refused_whichever_end_was_set_before()
     let mut training = Training::start(base.path(), &CONFIG.replacen('{', r#"{"stop_step": 10, "#, 1));
     let doors = training.doors();
     training.steps(3);
-    assert_refused(&doors.post("/set", r#"{"start_step": 10}"#), 422, "`stop_step`, 10,");
-    assert_refused(&doors.post("/set", r#"{"start_step": 4, "stop_step": 4}"#), 422, "`stop_step`, 4,");
+    assert_refused(&doors.post("/set", r#"{"start_step": 10}"#), 422, "`stop_step` 10 is not after");
+    assert_refused(&doors.post("/set", r#"{"start_step": 4, "stop_step": 4}"#), 422, "`stop_step` 4 is not after");
     training.steps(8);
     // Over already: nothing of it is left to be measured at other intervals, but other statistics may come and go.
     assert_refused(&doors.post("/set", r#"{"step_interval": 2}"#), 422, "first possible step, 12");

@@ -124,7 +124,7 @@ fn a_step_too_large_for_the_journal_counts_as_failed_and_is_said_once() {
     assert_eq!((books.accepted, books.exported, books.failed), (80_006, 6, 80_000));
     let heard = heard.lock().unwrap();
     assert_eq!(heard.len(), 2, "{heard:?}");
-    assert!(heard[0].contains("journal: step 1 takes ") && heard[0].contains("hint: raise `journal.size_mb`"));
+    assert!(heard[0].contains("journal: step 1 has ") && heard[0].contains("hint: raise `journal.size_mb`"));
     assert!(heard[1].contains("journal: works again; 80000 records were lost in between"));
     let recovered = Recovered::open(&journal_of(&report)).unwrap();
     assert!(recovered.step_numbers().map(|step| step.0).eq([0, 3]));

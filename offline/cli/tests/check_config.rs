@@ -80,7 +80,7 @@ fn a_config_of_a_capture_is_known_by_its_task_and_judged_wholly() {
     for part in [
         "error: train.json:1:38: key `levl`: unknown key; did you mean `level`?",
         "key `step[0]`: expected numbers from 0 to 1000000, and ranges like \"3-5\"",
-        "warning: train.json:1:69: key `run_ut`: has no effect: capture both trainings",
+        "warning: train.json:1:69: key `run_ut`: has no effect: see `acc_check`",
     ] {
         assert!(said.err.contains(part), "{part}: {}", said.err);
     }

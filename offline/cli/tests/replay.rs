@@ -309,7 +309,7 @@ fn what_a_receiver_says_is_in_the_error_and_alerts_that_it_refuses_are_one() {
     let (said, _received) = replay(no_logs, &[]);
     assert_eq!(said.code, Some(2), "an alert is missing: {}{}", said.out, said.err);
     assert!(said.err.contains("refused 0 of 20 records and 1 alerts: "), "{}", said.err);
-    assert!(said.err.contains("see --no-alerts"), "{}", said.err);
+    assert!(said.err.contains("pass `--no-alerts`"), "{}", said.err);
     let (said, _received) = replay(no_logs, &["--no-alerts"]);
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
 }

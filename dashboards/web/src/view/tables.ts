@@ -27,7 +27,9 @@ export function farthest(tables: Tables, filter: string, choose: (state: TensorS
   const series = tables.kinds.reduce((sum, { rows }) => sum + rows, 0);
   if (matching.length === 0) {
     const text =
-      far.length > 0 ? "No tensor far from its usual value matches the filter." : "No tensor is far from its usual value.";
+      far.length > 0
+        ? "No tensor far from its usual value matches the filter."
+        : "No tensor is far from its usual value.";
     const bound = `The usual value is the mean of about 50 steps before. Far means at least ${tables.far_deviations.toFixed(1)} standard deviations, for ${format.count(series, "series", "series")}.`;
     return el("div", {}, el("p", { text }), series > 0 ? el("p", { class: "note", text: bound }) : null);
   }

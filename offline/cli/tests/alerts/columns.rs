@@ -18,7 +18,7 @@ fn a_column_that_is_named_goes_before_one_that_is_guessed() {
 fn without_a_step_the_rows_are_counted_and_that_is_said() {
     let workspace = Workspace::with("a.csv", table("epoch,loss,grad_norm", ","));
     let said = workspace.alerts(&["a.csv"]);
-    assert!(said.out.starts_with("Spike: loss 5.97 at step 150 "), "{}", said.out);
+    assert!(said.out.starts_with("Spike: loss is 2.9 times its usual value at step 150 "), "{}", said.out);
     assert!(said.err.contains("step: the number of the row, from 1 (name a column with --step)"), "{}", said.err);
 }
 

@@ -145,7 +145,7 @@ fn what_compare_writes_of_several_ranks_merges_and_what_is_wrong_is_told() {
         assert!(said.err.contains(says) && said.err.contains("\nhint: "), "{}", said.err);
         assert_eq!(listed(&workspace.path().join("out")), Vec::<String>::new());
     };
-    refused(&["b"], "`b` holds no compare_result_rank");
+    refused(&["b"], "`b` has no `compare_result_rank");
     refused(&["nowhere"], "cannot read `nowhere`");
     refused(&["in", "--column", "Cosine"], "has no column `Cosine`");
     put(&workspace.path().join("merge.yaml"), "apis: [a]");
