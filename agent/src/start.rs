@@ -391,7 +391,7 @@ fn read_config(file: &Path, notices: &Notices) -> Option<Config> {
             Some(parsed.config)
         }
         Err(errors) => {
-            let hint = format!("`trainmon check-config {name}` shows it with its place in the file");
+            let hint = format!("run `trainmon check-config {name}` to see the line in the file");
             notices.warn(format!("{errors}\n{off}"), Some(hint));
             None
         }

@@ -49,7 +49,7 @@ fn without_a_journal_the_oldest_steps_make_room_and_are_counted() {
     let members = format!(r#"{}, "backlog_mb": 1, "per_parameter": true"#, otlp("http/protobuf", NOBODYS_PORT, 300));
     let mut run = Run::start(&members, SHORT);
     run.steps(240);
-    run.wait_for_notice("the oldest are dropped and counted");
+    run.wait_for_notice("the oldest steps are dropped and counted");
     let ended = run.end();
     let otlp = books(&ended.report, "otlp");
     assert!(otlp.failed > 0 && otlp.abandoned > 0 && otlp.exported == 0, "{}", ended.report);

@@ -28,7 +28,7 @@ fn run_through_outage(protocol: &str, attempts: usize, members: &str, more: &str
     let receiver = Receiver::start(protocol, &log, &[]);
     door.open(&receiver);
     run.steps(steps[2]);
-    run.wait_for_notice("works again");
+    run.wait_for_notice("available again");
     let ended = run.end();
     receiver.stop();
     ended.assert_arrived_exactly_once(&Log::read(&log));
@@ -125,6 +125,6 @@ fn a_receiver_that_asks_for_patience_gets_it() {
         let ended = run.end();
         receiver.stop();
         ended.assert_arrived_exactly_once(&Log::read(&log));
-        assert!(ended.notices.contains("works again"), "{}", ended.notices);
+        assert!(ended.notices.contains("available again"), "{}", ended.notices);
     }
 }

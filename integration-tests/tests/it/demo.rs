@@ -137,7 +137,7 @@ fn every_fault_of_the_demo_is_found_and_nothing_in_clean_runs() -> Result<()> {
         ("spike", ", `Aten.mul.Scalar.0.forward`: only the target makes this call"),
         // The value that is written into the module's result.
         ("nan", ", `Aten.fill_.Scalar.0.forward` in `blocks.1.attn`: only the target makes this call"),
-        ("dead", ", blocks.2.mlp, at Aten."),
+        ("dead", ", `Aten.add.Tensor.6.backward` in `blocks.2.mlp`: only the target makes this call"),
         ("drift", ", `Aten.mul_.Scalar.3.forward`: only the target makes this call, then in `blocks.2.mlp` "),
     ] {
         let inject = format!("{fault}@2");

@@ -316,7 +316,7 @@ mod tests {
             (
                 r#"{"format": 1, "world_size": 1, "groups": [], "parameters": [{"name": "w", "shape": [1], "values": [3, 1],
                     "gradient": null, "moments": null}]}"#,
-                "no group 3",
+                "group 3 does not exist",
             ),
         ] {
             std::fs::write(folder.path().join(LAYOUT_FILE), text).unwrap();
