@@ -231,7 +231,9 @@ const probes = {
     const listed = async (name) => {
       const { page } = await open(name);
       const found = await page.evaluate((tensor) => {
-        const heading = [...document.querySelectorAll("h2")].find(({ textContent }) => /^Tensors far/.test(textContent));
+        const heading = [...document.querySelectorAll("h2")].find(({ textContent }) =>
+          /^Tensors far/.test(textContent),
+        );
         const section = heading.closest("section");
         const names = [...section.querySelectorAll(".tensor")].map(({ textContent }) => textContent);
         return { names, text: section.textContent, has: names.includes(tensor) };
