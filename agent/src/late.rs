@@ -103,7 +103,7 @@ impl MissingCounts {
                 notices.push(Notice {
                     severity: Severity::Warning,
                     message: format!(
-                        "step {} is delivered without its {}, which came too late; such steps are counted,  \
+                        "step {} is delivered without its {}, which came too late; such steps are counted, \
                          training goes on",
                         step.0,
                         number.name()
