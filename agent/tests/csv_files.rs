@@ -350,5 +350,8 @@ fn older_steps_are_thinned_out_where_the_files_reach_their_budget() {
         let there: Vec<usize> = kept.iter().copied().filter(|step| (first..=last).contains(step)).collect();
         assert_eq!(there, (first..=last).filter(|step| step % every == 0).collect::<Vec<_>>());
     }
-    assert!(said.iter().any(|line| line.contains("csv: the files reached their limit of 1 MiB (`csv_budget_mib`)")), "{said:?}");
+    assert!(
+        said.iter().any(|line| line.contains("csv: the files reached their limit of 1 MiB (`csv_budget_mib`)")),
+        "{said:?}"
+    );
 }

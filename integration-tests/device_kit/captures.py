@@ -275,7 +275,7 @@ def _hunt(setting: Setting, report: Report) -> None:
     command = [sys.executable, "-m", "trainmon", "overflow", str(place)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
     said = " ".join((done.stdout + done.stderr).split())
-    is_found = done.returncode == 1 and "Torch.div.0.forward is the first with NaN" in said
+    is_found = done.returncode == 1 and "First NaN: " in said and "`Torch.div.0.forward` returns it" in said
     report.check(_NAN, is_found, detail=f"exit code {done.returncode}: {said[:400]}")
 
 

@@ -63,7 +63,10 @@ fn above_the_budget_layers_take_turns_visibly_and_the_books_balance() {
     assert_rotation(&rows(directory.as_ref(), Kind::GradReduced), &strides);
     assert_steps_file(directory.as_ref(), &strides);
     let said = said.lock().unwrap();
-    assert!(said[0].contains("measuring took more than 1 % of the step; trainmon now measures one layer in"), "{said:?}");
+    assert!(
+        said[0].contains("measuring took more than 1 % of the step; trainmon now measures one layer in"),
+        "{said:?}"
+    );
     assert_eq!(said.iter().filter(|text| text.contains("even at the lowest sampling ratio")).count(), 1, "{said:?}");
 }
 

@@ -36,7 +36,11 @@ fn without_the_token_nothing_is_told_and_nothing_changes() {
         }
     }
     let in_the_query = format!("/status?token={token}");
-    assert_refused(&doors.over_http(&request("GET", &in_the_query, &[&host], "")), 401, "the token is missing or wrong");
+    assert_refused(
+        &doors.over_http(&request("GET", &in_the_query, &[&host], "")),
+        401,
+        "the token is missing or wrong",
+    );
     training.steps(2);
     assert!(training.monitor.collecting());
     assert_eq!(doors.get("/status").body["changes"].as_array().unwrap().len(), 0);

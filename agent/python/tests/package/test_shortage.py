@@ -32,7 +32,7 @@ def test_a_training_goes_on_with_few_threads(left: int) -> None:
         said = trained(place, "threads", left)
         warnings = [line for line in said.splitlines() if "no thread can be started" in line]
         if left == 0:
-            assert len(warnings) == 1 and "nothing is measured; training continues" in warnings[0], said
+            assert len(warnings) == 1 and "nothing is measured; training goes on" in warnings[0], said
             assert not (place / "run").exists()
         elif left < 5:
             # The worker has the first, the journal two, then the exporters in their order.
@@ -48,7 +48,7 @@ def test_a_training_goes_on_with_few_threads(left: int) -> None:
 def test_a_training_goes_on_with_little_address_space(tmp_path: Path, left: int) -> None:
     said = trained(tmp_path, "memory", left)
     if left < 48:
-        assert "MiB of address space are left, 48 are needed: nothing is measured; training continues" in said
+        assert "MiB of address space are left, 48 are needed: nothing is measured; training goes on" in said
         assert not (tmp_path / "run").exists()
     else:
         assert "address space" not in said

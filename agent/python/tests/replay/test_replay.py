@@ -297,7 +297,7 @@ def test_where_no_step_is_kept_the_next_one_is_captured(tmp_path: Path, capfd: p
     assert not captured(captures_of(watch), step).request["is_replay"]
     sentence = f"cannot replay step {FAULT}; capturing step {step} instead"
     text = capfd.readouterr().err
-    assert told(text, "run again").endswith(sentence)
+    assert told(text, "cannot replay").endswith(sentence)
     assert "hint: to keep steps for a replay, call them through `watch.step_fn`" in text
 
 

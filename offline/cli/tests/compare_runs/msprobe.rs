@@ -18,7 +18,11 @@ fn msprobes_own_files_are_read_and_a_changed_cell_in_them_is_found() {
             }
             let path = run.to_str().expect("UTF-8");
             let said = Workspace::new().compare(&[path, path]);
-            assert!(said.out.contains("all ") || said.out.contains("neither run has a comparable row"), "{path}: {}", said.out);
+            assert!(
+                said.out.contains("all ") || said.out.contains("neither run has a comparable row"),
+                "{path}: {}",
+                said.out
+            );
             compared += 1;
             changed += usize::from(a_changed_cell_is_found(&run));
         }
