@@ -67,7 +67,7 @@ impl SpaceLimit {
         match std::thread::Builder::new().name("trainmon-thin".to_owned()).spawn(body) {
             Ok(_detached) => self.under_way = Some(under_way),
             Err(error) => {
-                self.warning = Some(format!("csv: older steps are not thinned out: cannot start the thread: {error}"))
+                self.warning = Some(format!("csv: older steps are not thinned out: cannot start the thread: {error}"));
             }
         }
     }

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-use anyhow::Result;
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
 use super::rules;
@@ -29,7 +28,7 @@ struct Page {
     has_purpose: bool,
 }
 
-pub(super) fn violations(root: &Path, pages: &[(String, String)]) -> Result<Vec<String>> {
+pub(super) fn violations(root: &Path, pages: &[(String, String)]) -> Vec<String> {
     let read: BTreeMap<&str, Page> = pages.iter().map(|(file, text)| (file.as_str(), Page::read(text))).collect();
     let mut found = Vec::new();
     for (file, text) in pages {
@@ -50,7 +49,7 @@ pub(super) fn violations(root: &Path, pages: &[(String, String)]) -> Result<Vec<
             Some(format!("{file}:{line}: {fault}"))
         }));
     }
-    Ok(found)
+    found
 }
 
 /// How many words a page has, those in code and tables among them.

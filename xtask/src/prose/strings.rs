@@ -41,8 +41,7 @@ pub(super) fn of_rust(source: &str) -> Result<Vec<Text>> {
 fn collect(tokens: TokenStream, found: &mut Vec<Text>) {
     let mut comment: Option<Text> = None;
     let mut is_test = false;
-    let mut tokens = tokens.into_iter().peekable();
-    while let Some(token) = tokens.next() {
+    for token in tokens {
         match token {
             TokenTree::Group(group) => {
                 if let Some((line, text)) = doc(group.stream()) {
@@ -52,7 +51,7 @@ fn collect(tokens: TokenStream, found: &mut Vec<Text>) {
                     }
                     continue;
                 }
-                if group.delimiter() == Delimiter::Bracket && is_cfg_test(group.stream()) {
+                if group.delimiter() == Delimiter::Bracket && is_cfg_test(&group.stream()) {
                     is_test = true;
                 } else if is_test && group.delimiter() == Delimiter::Brace {
                     is_test = false;
@@ -65,9 +64,9 @@ fn collect(tokens: TokenStream, found: &mut Vec<Text>) {
             TokenTree::Punct(punct) if punct.as_char() == ';' => is_test = false,
             _ => {}
         }
-        found.extend(comment.take().map(prose));
+        found.extend(comment.take().as_ref().map(prose));
     }
-    found.extend(comment.map(prose));
+    found.extend(comment.as_ref().map(prose));
 }
 
 /// The line of a doc comment: `#[doc = "…"]`.
@@ -82,7 +81,7 @@ fn doc(attribute: TokenStream) -> Option<(usize, String)> {
     Some((text.line, format!("{}\n", text.text)))
 }
 
-fn is_cfg_test(attribute: TokenStream) -> bool {
+fn is_cfg_test(attribute: &TokenStream) -> bool {
     let text = attribute.to_string();
     text.starts_with("cfg") && text.contains("test") && !text.contains("not")
 }
@@ -98,7 +97,7 @@ fn string(literal: &Literal) -> Option<Text> {
 }
 
 /// A doc comment without its code blocks, tables and list marks; a heading and a list item end a sentence.
-fn prose(comment: Text) -> Text {
+fn prose(comment: &Text) -> Text {
     let mut is_code = false;
     let mut text = String::new();
     for line in comment.text.lines().map(str::trim) {

@@ -190,7 +190,8 @@ def test_ranks_that_cannot_be_put_together_accuse_nothing(tmp_path: Path) -> Non
     status, said = compared(tmp_path / "shared/run", tmp_path / "whole/run")
     assert said["first"] is None, said["first"]
     assert (said["verdict"]["answer"], status) == ("cannot_tell", 1), "what was not compared is no agreement"
-    assert any("of a part that `layout.json` does not list" in warning for warning in said["warnings"]), said["warnings"]
+    warnings = said["warnings"]
+    assert any("of a part that `layout.json` does not list" in warning for warning in warnings), warnings
 
 
 def test_a_rank_whose_files_are_lost_is_told(output: Path, tmp_path: Path) -> None:

@@ -53,7 +53,8 @@ def test_a_damaged_weight_is_named_whatever_the_seed_of_dropout(
     ]
     said = capfd.readouterr().err
     words = (
-        r"Baseline: differs from the golden run on rank 0: param_origin norm of `blocks.2.fc.weight` at step 150 is 1.(49|50)"
+        r"Baseline: differs from the golden run on rank 0: "
+        r"param_origin norm of `blocks.2.fc.weight` at step 150 is 1.(49|50)"
     )
     assert re.search(words, said), said
 

@@ -86,8 +86,10 @@ FIRST_MESSAGE_OF_A_JOB = {
         None,
     ),
     "spike_on_one_rank": (
-        rf"Spike: loss is {N} times its usual value at step 130 on rank 1 .*; "
-        r"moved first: loss at step 130 .*; also on rank 0$",
+        (
+            rf"Spike: loss is {N} times its usual value at step 130 on rank 1 .*; "
+            r"moved first: loss at step 130 .*; also on rank 0$"
+        ),
         r"Spike: loss has been back to normal since step \d+ on rank 1.*; also back to normal: rank 0$",
     ),
 }

@@ -65,7 +65,7 @@ fn assert_agree(answer: &CaptureAnswer, rows: &[Row]) {
     let errors = || rows.iter().filter(|row| row.level == "error");
     match &answer.verdict {
         CaptureVerdict::Same => {
-            assert!(rows.iter().all(|row| row.level == "pass"), "same, and not all pass: {}", told())
+            assert!(rows.iter().all(|row| row.level == "pass"), "same, and not all pass: {}", told());
         }
         CaptureVerdict::Parts { finding, .. } => {
             assert!(errors().any(|row| row.operator == finding.operator), "no error where they part: {}", told());

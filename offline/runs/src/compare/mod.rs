@@ -244,7 +244,7 @@ fn notes_of(steps: &StepRange, judged: &Judged, of_each_rank: &BTreeSet<&str>) -
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
                 notes.push(format!(
                     "{} of {kind} missing in {side}, steps {first} to {last}: {}",
-                    counted(*rows as u64, "row", "rows"),
+                    counted(*rows, "row", "rows"),
                     listed(&names)
                 ));
             }
@@ -258,7 +258,7 @@ fn notes_of(steps: &StepRange, judged: &Judged, of_each_rank: &BTreeSet<&str>) -
     if judged.other_types > 0 {
         notes.push(format!(
             "{} another element type than in the baseline",
-            counted(judged.other_types as u64, "tensor has", "tensors have")
+            counted(judged.other_types, "tensor has", "tensors have")
         ));
     }
     notes

@@ -128,7 +128,7 @@ pub enum TensorFormat {
     /// `torch.save`'s format, for `torch.load`.
     #[default]
     Pt,
-    /// NumPy's format.
+    /// The format of `NumPy`.
     Npy,
     /// safetensors, the tensor named `tensor`.
     Safetensors,
