@@ -49,15 +49,15 @@ fn command() -> Command {
     command.build();
     let header = *command.get_styles().get_header();
     let literal = *command.get_styles().get_literal();
-    let mut listed = String::new();
-    for (group, names) in GROUPS {
-        listed += &format!("{header}{group}:{header:#}\n");
-        for known in names.iter().filter_map(|name| command.find_subcommand(name)) {
-            let about = known.get_about().map(ToString::to_string).unwrap_or_default();
-            listed += &format!("  {literal}{:<18}{literal:#}  {about}\n", known.get_name());
-        }
-        listed.push('\n');
-    }
+    let line = |name: &str| {
+        let about = command.find_subcommand(name)?.get_about()?;
+        Some(format!("  {literal}{name:<18}{literal:#}  {about}\n"))
+    };
+    let group = |(title, names): &(&str, &[&str])| {
+        let lines: String = names.iter().filter_map(|name| line(name)).collect();
+        format!("{header}{title}:{header:#}\n{lines}\n")
+    };
+    let listed: String = GROUPS.iter().map(group).collect();
     let options = "{about-with-newline}\n{usage-heading} {usage}\n\n";
     command.help_template(format!("{options}{listed}{header}Options:{header:#}\n{{options}}{{after-help}}"))
 }
