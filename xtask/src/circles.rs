@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs;
 use std::path::Path;
 use std::str::FromStr as _;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Result, anyhow};
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 
-use crate::process;
+use crate::workspace::tracked;
 
 /// Circles that stay, by crate and parent module.
 const ALLOWED: &[(&str, &str)] = &[
@@ -47,13 +46,11 @@ pub(crate) type Module = Vec<String>;
 /// # Errors
 /// git does not list the files, or one cannot be read or is not Rust.
 pub(crate) fn violations(root: &Path) -> Result<Vec<Circle>> {
-    let listing = process::output("git", &["-C", &root.display().to_string(), "ls-files", "*.rs"])?;
+    let files = tracked(root, &["*.rs"])?;
     let mut crates: BTreeMap<&str, BTreeMap<Module, TokenStream>> = BTreeMap::new();
-    // A file that was removed and not yet committed is still listed.
-    for file in listing.lines().filter(|file| root.join(file).exists()) {
+    for (file, text) in &files {
         let Some((place, module)) = module_of(file) else { continue };
-        let text = fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}"))?;
-        let tokens = TokenStream::from_str(&text).map_err(|error| anyhow!("{file} is not Rust: {error}"))?;
+        let tokens = TokenStream::from_str(text).map_err(|error| anyhow!("{file} is not Rust: {error}"))?;
         crates.entry(place).or_default().insert(module, tokens);
     }
     Ok(crates.into_iter().flat_map(|(place, modules)| circles(place, modules)).collect())

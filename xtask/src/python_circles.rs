@@ -1,13 +1,12 @@
 //! Circles of the Python package's modules: rooms none of which can be read without the others.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::circles::{Circle, Module, among};
-use crate::process;
+use crate::workspace::tracked;
 
 /// Where the package's modules are.
 const PLACE: &str = "agent/python/python/trainmon";
@@ -18,16 +17,10 @@ const PACKAGE: &str = "trainmon";
 /// # Errors
 /// git does not list the files, or one cannot be read.
 pub(crate) fn violations(root: &Path) -> Result<Vec<Circle>> {
-    let listing = process::output("git", &["-C", &root.display().to_string(), "ls-files", PLACE])?;
-    let mut files = Vec::new();
-    // A file that was removed and not yet committed is still listed.
-    for file in listing.lines().filter(|file| root.join(file).exists()) {
-        let text = fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}"));
-        if let Some(module) = module_of(file) {
-            files.push((module, text?));
-        }
-    }
-    Ok(circles(&files))
+    let files = tracked(root, &[&format!("{PLACE}/*.py")])?;
+    let modules: Vec<(Module, String)> =
+        files.into_iter().filter_map(|(file, text)| Some((module_of(&file)?, text))).collect();
+    Ok(circles(&modules))
 }
 
 /// The module a file is, from the package's root.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use crate::process;
+use crate::workspace::tracked;
 
 /// Where unsafe code may stand, by the beginning of the path: raw memory, foreign functions, mappings.
 const UNSAFE_MODULES: &[&str] = &[
@@ -49,12 +49,8 @@ const RETIRED_FILE: &str = "xtask/src/retired_names.txt";
 /// # Errors
 /// git does not list the files, or one cannot be read.
 pub fn violations(root: &Path) -> Result<Vec<String>> {
-    let listing =
-        process::output("git", &["-C", &root.display().to_string(), "ls-files", "*.rs", "*.py", "*Cargo.toml"])?;
+    let sources = tracked(root, &["*.rs", "*.py", "*Cargo.toml"])?;
     let read = |file: &str| fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}"));
-    // A file that was removed and not yet committed is still listed.
-    let files = listing.lines().filter(|file| root.join(file).exists());
-    let sources = files.map(|file| Ok((file.to_owned(), read(file)?))).collect::<Result<Vec<(String, String)>>>()?;
     let mut found = broken(&sources, &read(GLOSSARY)?, RETIRED_NAMES);
     found.extend(gone(&read(ARCHITECTURE)?, |path| root.join(path).exists()));
     Ok(found)

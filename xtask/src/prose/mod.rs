@@ -4,12 +4,11 @@ mod page;
 mod rules;
 mod strings;
 
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
-use crate::process;
+use crate::workspace::tracked;
 
 /// Words of the documentation, at most: README and what docs/ has, without the proofs.
 const MOST_WORDS: usize = 45_000;
@@ -43,15 +42,4 @@ fn is_documentation(file: &str) -> bool {
 fn is_product(file: &str) -> bool {
     const NOT: [&str; 6] = ["/tests/", "/benches/", "xtask/", "fuzz/", "integration-tests/", "/examples/"];
     !NOT.iter().any(|part| file.contains(part)) && !file.ends_with("/tests.rs") && !file.ends_with("build.rs")
-}
-
-/// The files of these patterns that git tracks, with their text. A file that was removed and not yet committed is left out.
-fn tracked(root: &Path, patterns: &[&str]) -> Result<Vec<(String, String)>> {
-    let place = root.display().to_string();
-    let mut arguments = vec!["-C", &place, "ls-files", "--"];
-    arguments.extend(patterns);
-    let listing = process::output("git", &arguments)?;
-    let files = listing.lines().filter(|file| root.join(file).is_file());
-    let read = |file: &str| fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}"));
-    files.map(|file| Ok((file.to_owned(), read(file)?))).collect()
 }

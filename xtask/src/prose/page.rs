@@ -120,8 +120,7 @@ impl Page {
                 Event::End(TagEnd::Paragraph | TagEnd::TableCell | TagEnd::Item) => page.close(&mut open),
                 Event::Text(text) if !is_code => push(&mut open, &text),
                 Event::Code(code) if is_heading => push(&mut open, &code),
-                // One word of its sentence.
-                Event::Code(code) => push(&mut open, &code.replace([' ', '.', '?', '!'], "_")),
+                Event::Code(code) => push(&mut open, &rules::as_word(&code)),
                 Event::SoftBreak | Event::HardBreak => push(&mut open, " "),
                 _ => {}
             }
@@ -150,5 +149,42 @@ impl Page {
 fn push(open: &mut Option<(usize, String)>, text: &str) {
     if let Some((_, block)) = open {
         block.push_str(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(pages: &[(&str, &str)]) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let pages: Vec<(String, String)> =
+            pages.iter().map(|(file, text)| ((*file).to_owned(), (*text).to_owned())).collect();
+        for (file, text) in &pages {
+            std::fs::write(folder.path().join(file), text).unwrap();
+        }
+        violations(folder.path(), &pages)
+    }
+
+    #[test]
+    fn a_page_without_purpose_a_dead_link_and_a_bad_sentence_are_refused_with_their_lines() {
+        let page = "# A\n\n- [one](b.md#here)\n- [two](c.md)\n\nThe error is told at once.\n";
+        let other = "# B\n\nThis page has a purpose.\n\n## Here: `x.y`\n\n[up](#nowhere)\n";
+        assert_eq!(
+            found(&[("a.md", page), ("b.md", other)]),
+            [
+                "a.md: no sentence under the title says what the page is for",
+                "a.md:6: `is told`: write prints, reports, logs: The error is told at once.",
+                "a.md:3: dead link: b.md has no heading `#here`",
+                "a.md:4: dead link: there is no c.md",
+                "b.md:7: dead link: b.md has no heading `#nowhere`",
+            ]
+        );
+    }
+
+    #[test]
+    fn code_metadata_and_good_links_are_no_findings() {
+        let page = "---\nname: is told\n---\n\n# A\n\nSee [the key](#the-key-xy) of this page.\n\n## The key `x.y`\n\n```sh\nis told\n```\n";
+        assert_eq!(found(&[("a.md", page)]), [""; 0]);
     }
 }

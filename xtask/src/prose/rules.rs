@@ -70,6 +70,11 @@ fn fault(sentence: &str) -> Option<String> {
     Some(format!("`{phrase}`: write {instead}"))
 }
 
+/// Code as one word of its sentence.
+pub(super) fn as_word(code: &str) -> String {
+    code.replace([' ', '.', '?', '!'], "_")
+}
+
 /// The words in lower case, without the punctuation around them.
 fn words(sentence: &str) -> Vec<String> {
     let trimmed = sentence.split_whitespace().map(|word| word.trim_matches(|letter: char| !letter.is_alphanumeric()));

@@ -118,9 +118,7 @@ fn prose(comment: &Text) -> Text {
 /// What stands in backticks is one word.
 fn code_as_words(text: &str) -> String {
     let parts = text.split('`').enumerate();
-    parts
-        .map(|(index, part)| if index % 2 == 1 { part.replace([' ', '.', '?', '!'], "_") } else { part.to_owned() })
-        .collect()
+    parts.map(|(index, part)| if index % 2 == 1 { rules::as_word(part) } else { part.to_owned() }).collect()
 }
 
 /// What is wrong with the strings and docstrings of Python's sources, as lines.
@@ -140,4 +138,32 @@ pub(super) fn of_python(root: &Path) -> Result<Vec<String>> {
         found.extend(Text { line, text: code_as_words(&text) }.broken(&file));
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(source: &str) -> Vec<String> {
+        of_rust(source).unwrap().iter().flat_map(|text| text.broken("a.rs")).collect()
+    }
+
+    #[test]
+    fn messages_and_doc_comments_are_read_and_tests_are_not() {
+        let source = "/// What a step\n/// led to.\nfn f() { g(\"the key is told at once\"); }\n\
+                      #[cfg(test)]\nmod tests { const A: &str = \"the key is told at once\"; }\n";
+        assert_eq!(
+            found(source),
+            [
+                "a.rs:1: a clause is the subject: name the actor: What a step led to.",
+                "a.rs:3: `is told`: write prints, reports, logs: the key is told at once",
+            ]
+        );
+    }
+
+    #[test]
+    fn code_blocks_tables_and_short_strings_are_left_out() {
+        let source = "/// A key.\n///\n/// ```\n/// what is told is here\n/// ```\n/// | what is told | is here |\nconst A: &str = \"is told\";\n";
+        assert_eq!(found(source), [""; 0]);
+    }
 }

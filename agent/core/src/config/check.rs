@@ -268,7 +268,7 @@ fn repair(schema: SchemaNode<'_>, node: &Node<'_>) -> Option<String> {
             }
             let parts: Vec<&str> = text.split([',', ' ']).map(str::trim).filter(|part| !part.is_empty()).collect();
             let quoted: Vec<String> = parts.iter().map(|part| quote(part)).collect();
-            first_list(schema, [quote(text), quoted.join(", "), parts.join(", ")])
+            first_list(schema, &[quote(text), quoted.join(", "), parts.join(", ")])
         }
         Node::NumberLit(literal) if takes(schema, "boolean") => match literal.value {
             "0" => Some("write false".to_owned()),
@@ -278,7 +278,7 @@ fn repair(schema: SchemaNode<'_>, node: &Node<'_>) -> Option<String> {
         Node::NumberLit(literal) => {
             let quoted = Some(quote(literal.value)).filter(|quoted| is_accepted(schema, quoted));
             let quoted = quoted.map(|quoted| format!("write {quoted}"));
-            quoted.or_else(|| first_list(schema, [literal.value.to_owned(), quote(literal.value), String::new()]))
+            quoted.or_else(|| first_list(schema, &[literal.value.to_owned(), quote(literal.value)]))
         }
         Node::NullKeyword(_) => Some("leave the key out for its default".to_owned()),
         Node::Array(_) if takes(schema, "object") => {
@@ -289,12 +289,12 @@ fn repair(schema: SchemaNode<'_>, node: &Node<'_>) -> Option<String> {
 }
 
 /// The first of these lists' contents that the schema takes.
-fn first_list(schema: SchemaNode<'_>, contents: [String; 3]) -> Option<String> {
+fn first_list(schema: SchemaNode<'_>, contents: &[String]) -> Option<String> {
     if !takes(schema, "array") {
         return None;
     }
-    let lists = contents.into_iter().filter(|content| !content.is_empty()).map(|content| format!("[{content}]"));
-    lists.into_iter().find(|list| is_accepted(schema, list)).map(|list| format!("write {list}"))
+    let mut lists = contents.iter().filter(|content| !content.is_empty()).map(|content| format!("[{content}]"));
+    lists.find(|list| is_accepted(schema, list)).map(|list| format!("write {list}"))
 }
 
 fn takes(schema: SchemaNode<'_>, json_type: &str) -> bool {

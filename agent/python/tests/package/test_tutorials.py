@@ -32,6 +32,12 @@ def blocks(page: str) -> list[tuple[str, str, str]]:
     return found
 
 
+def with_the_command() -> dict[str, str]:
+    """The environment of a reader: `python` and `trainmon` are those of the tests."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, "TRAINMON_QUIET": ""}
+
+
 def as_pattern(shown: str) -> str:
     """A line that a page shows, whose `…` stands for anything."""
     return ".*".join(re.escape(part) for part in shown.split("…"))
@@ -39,8 +45,7 @@ def as_pattern(shown: str) -> str:
 
 @pytest.mark.parametrize("page", sorted(TUTORIALS.glob("*.md")), ids=lambda page: page.stem)
 def test_a_tutorial_does_what_it_says(page: Path, tmp_path: Path) -> None:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "TRAINMON_QUIET": ""}
+    environment = with_the_command()
     last = ""
     for language, name, text in blocks(page.read_text()):
         if language in ("python", "json"):
@@ -82,7 +87,7 @@ def follow(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
 
 def test_the_transcripts_for_agents_are_what_the_commands_print(tmp_path: Path) -> None:
     """Each `$` line of docs/agents.md is run; the lines below it appear in this order in its output."""
-    environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    environment = with_the_command()
     for page in ("first-divergence.md", "first-alert.md"):
         follow(TUTORIALS / page, tmp_path, environment)
     transcripts = [

@@ -25,15 +25,14 @@ pub(super) fn check(command: &Command, output: &ProgramOutput) {
 }
 
 /// The schema's name; none for a failed comparison, which may be of anything, and for orders to a training.
-fn schema_of(arguments: &[&str], printed: &Value) -> Option<String> {
-    let name = match *arguments.first()? {
-        "compare" => format!("compare-{}", printed["compared"].as_str()?.trim_end_matches('s')),
-        "ctl" => arguments.contains(&"status").then(|| "ctl-status".to_owned())?,
-        name => name.to_owned(),
-    };
-    Some(match &*name {
-        "compare-capture" => "compare-captures".to_owned(),
-        "compare-run" => "compare-runs".to_owned(),
-        _ => name,
+fn schema_of<'a>(arguments: &[&'a str], printed: &Value) -> Option<&'a str> {
+    Some(match *arguments.first()? {
+        "compare" => match printed["compared"].as_str()? {
+            "captures" => "compare-captures",
+            "runs" => "compare-runs",
+            _ => "compare-checkpoint",
+        },
+        "ctl" => arguments.contains(&"status").then_some("ctl-status")?,
+        name => name,
     })
 }
