@@ -214,11 +214,11 @@ def _trainmon(setting: Setting, report: Report, title: str, tensors: Tensors, fl
 
 
 def _monitor(place: Path) -> Any:
-    from trainmon.watching import starting
+    from trainmon.watches import startup
 
     # Every step's rows wait there for the file's writer, who is slower than these steps.
     config = {"wg_distribution": True, "mv_distribution": True, "ops": list(OPS), "format": "csv", "queue_steps": 1000}
-    return starting.start_monitor(config, output_dir=str(place), rank=0, quiet=True)
+    return startup.start_monitor(config, output_dir=str(place), rank=0, quiet=True)
 
 
 def _norms(setting: Setting, report: Report, title: str, tensors: Tensors, floor: float) -> None:

@@ -147,7 +147,7 @@ def _two_streams(setting: Setting, report: Report) -> None:
 def _overwritten(setting: Setting, report: Report) -> None:
     from trainmon.common.kinds import Kind
     from trainmon.device import DeviceQueue
-    from trainmon.measuring.labels import UNSCALED, Label
+    from trainmon.measurement.labels import UNSCALED, Label
 
     said: list[str] = []
     compared, place = Comparison(), setting.scratch / "overwritten"

@@ -95,7 +95,7 @@ def _rows(setting: Setting, place: str, tensors: dict[str, torch.Tensor]) -> tup
     """The rows of these tensors in one step, and what the monitor says went wrong."""
     from trainmon.common.kinds import Kind
     from trainmon.device import DeviceQueue
-    from trainmon.measuring.labels import UNSCALED, Label
+    from trainmon.measurement.labels import UNSCALED, Label
 
     said: list[str] = []
     with heard(said):

@@ -63,9 +63,9 @@ class Watching:
 
 def start_monitor(place: Path, **config: Any) -> Any:
     """A monitor that writes below `place`, with every statistic of everything unless the config says otherwise."""
-    from trainmon.watching import starting
+    from trainmon.watches import startup
 
-    return starting.start_monitor({**EVERYTHING, **config}, output_dir=str(place), rank=0, quiet=True)
+    return startup.start_monitor({**EVERYTHING, **config}, output_dir=str(place), rank=0, quiet=True)
 
 
 @contextlib.contextmanager

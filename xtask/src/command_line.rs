@@ -146,7 +146,7 @@ Examples:
   bash target/device-kit/run.sh --dry                 the same code on the CPU, small and short
 
 The folder has the published wheel, msprobe's with what it needs for Python 3.12, and scripts: at most 60 MiB. It needs
-Python with torch there, and no network. docs/device.md says what each part measures, and what came out.";
+Python with torch there, and no network. docs/device.md has the results, docs/proof/device.md what each part measures.";
 
 const TORTURE_HELP: &str = "\
 Each training writes a line to a pipe after every step that has returned to it; what is read from the pipe after its death

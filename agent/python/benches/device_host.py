@@ -26,8 +26,8 @@ from trainmon._trainmon import Monitor
 from trainmon.common.kinds import Kind
 from trainmon.device import DeviceQueue, launchers
 from trainmon.device.measurer import Measurer
-from trainmon.measuring.labels import Label
-from trainmon.watching import starting
+from trainmon.measurement.labels import Label
+from trainmon.watches import startup
 
 WARM, STEPS = 5, 25
 
@@ -90,7 +90,7 @@ class Step:
 def measured(count: int) -> dict[str, float]:
     config = {"targets": {}, "format": "csv", "ops": ["min", "max", "mean", "norm"], "param_distribution": True}
     with tempfile.TemporaryDirectory() as place:
-        monitor = starting.start_monitor(config, output_dir=place, rank=0, quiet=True)
+        monitor = startup.start_monitor(config, output_dir=place, rank=0, quiet=True)
         step = Step(count, monitor)
         for _ in range(WARM):
             step.run()

@@ -31,7 +31,7 @@ const ON_NEWEST: [&str; 11] = [
     "tests/frameworks",
     "tests/hooks",
     "tests/integrations",
-    "tests/measuring",
+    "tests/measurement",
     "tests/replay",
     "tests/replicas",
     "tests/signals",

@@ -22,7 +22,7 @@ pub struct Pipeline {
     /// The number of steps queued for the worker and for each exporter. A full queue drops the newest step and counts it;
     /// training never waits.
     #[schemars(range(min = 1, max = 4096))]
-    #[schemars(extend("x-msprobe" = "writes inside the training step"))]
+    #[schemars(extend("x-msprobe" = "not in msprobe; writes inside the training step"))]
     // Sixteen steps bridge a slow disk; with 10 k records of about 200 bytes that is 32 MiB.
     #[default = 16]
     pub queue_steps: usize,

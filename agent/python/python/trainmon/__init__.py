@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 from trainmon._trainmon import ConfigError, __version__
 
 if TYPE_CHECKING:
-    from trainmon.captures.capturing import Capturing, capture
+    from trainmon.captures.capture_block import Capturing, capture
     from trainmon.captures.debugger import PrecisionDebugger, module_dump, module_dump_end
     from trainmon.captures.random_calls import RandomCalls, random_save
-    from trainmon.captures.saving import SingleSave, save_tensor
-    from trainmon.captures.seeding import seed_all
+    from trainmon.captures.saved_values import SingleSave, save_tensor
+    from trainmon.captures.seeds import seed_all
     from trainmon.msprobe.trainer import TrainerMon
     from trainmon.msprobe.trainer_v2 import TrainerMonitorV2
-    from trainmon.watching.starting import watch
-    from trainmon.watching.watch import Watch
+    from trainmon.watches.startup import watch
+    from trainmon.watches.watch import Watch
 
 __all__ = [
     "Capturing",
@@ -44,20 +44,20 @@ __all__ = [
 
 #: The modules of the names that require torch.
 _LAZY = {
-    "Capturing": "trainmon.captures.capturing",
+    "Capturing": "trainmon.captures.capture_block",
     "PrecisionDebugger": "trainmon.captures.debugger",
     "RandomCalls": "trainmon.captures.random_calls",
-    "SingleSave": "trainmon.captures.saving",
+    "SingleSave": "trainmon.captures.saved_values",
     "TrainerMon": "trainmon.msprobe.trainer",
     "TrainerMonitorV2": "trainmon.msprobe.trainer_v2",
-    "Watch": "trainmon.watching.watch",
-    "capture": "trainmon.captures.capturing",
+    "Watch": "trainmon.watches.watch",
+    "capture": "trainmon.captures.capture_block",
     "module_dump": "trainmon.captures.debugger",
     "module_dump_end": "trainmon.captures.debugger",
     "random_save": "trainmon.captures.random_calls",
-    "save_tensor": "trainmon.captures.saving",
-    "seed_all": "trainmon.captures.seeding",
-    "watch": "trainmon.watching.starting",
+    "save_tensor": "trainmon.captures.saved_values",
+    "seed_all": "trainmon.captures.seeds",
+    "watch": "trainmon.watches.startup",
 }
 
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 import trainmon
 from support.captures import entries
 from support.environment import ENVIRONMENT
-from trainmon.captures import seeding
+from trainmon.captures import seeds
 
 SEEDED = """
 import json, os, random, sys
@@ -121,7 +121,7 @@ def test_functions_without_dropout_are_captured_by_their_names(tmp_path: Path, m
         return entries(place)
 
     plain = captured(tmp_path / "plain")
-    seeding.remove_dropout()
+    seeds.remove_dropout()
     kept = captured(tmp_path / "kept")
     assert [name for name in kept if name.endswith(".forward")] == [name for name in plain if name.endswith(".forward")]
     assert kept["Functional.dropout.1.forward"]["output"][0]["Max"] == 1.0

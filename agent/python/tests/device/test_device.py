@@ -25,9 +25,9 @@ from trainmon._trainmon import Monitor
 from trainmon.common.kinds import Kind
 from trainmon.device import DeviceQueue, pages, reductions, transfers
 from trainmon.device.streams import DeviceStreams, Streams, streams_of
-from trainmon.measuring import chunks
-from trainmon.measuring.labels import UNSCALED, Label
-from trainmon.watching import starting
+from trainmon.measurement import chunks
+from trainmon.measurement.labels import UNSCALED, Label
+from trainmon.watches import startup
 
 OPS = ["min", "max", "mean", "norm", "std", "nans", "infs", "zeros"]
 ALL: dict[str, Any] = {
@@ -55,7 +55,7 @@ of_operators = pytest.mark.parametrize("measured_by", ["operators"], indirect=Tr
 def start(tmp_path: Path, heard: list[str] | None = None, **config: Any) -> Monitor:
     chosen = {**ALL, "targets": {}, "format": "csv", **config}
     said: list[str] = [] if heard is None else heard
-    return starting.start_monitor(
+    return startup.start_monitor(
         chosen, output_dir=str(tmp_path), rank=0, listener=lambda severity, message, hint: said.append(message)
     )
 
@@ -653,7 +653,7 @@ def launches(monitor: Monitor, tensors: list[torch.Tensor], monkeypatch: pytest.
     for number, tensor in enumerate(tensors):
         queue.enqueue(Label(monitor.register(f"w{number}", 0), Kind.PARAM_ORIGIN), tensor, UNSCALED, None)
     # Private: nothing else lets a mode see what we launch, which a training's own must not.
-    monkeypatch.setattr("trainmon.measuring.unobserved._no_dispatch_modes", contextlib.nullcontext)
+    monkeypatch.setattr("trainmon.measurement.unobserved._no_dispatch_modes", contextlib.nullcontext)
     with Launches() as counter:
         queue.launch()
     return counter.count

@@ -19,7 +19,7 @@ from support.matrix import IS_FULL
 from trainmon._trainmon import DEVICE_COLUMNS, DeviceTables, Monitor
 from trainmon.device.fingerprints import DeviceFingerprints
 from trainmon.device.launcher import COPY, Launcher
-from trainmon.watching import starting
+from trainmon.watches import startup
 
 EPS = 1e-8
 #: Cases of one table.
@@ -129,7 +129,7 @@ class Cases:
 @pytest.fixture(scope="module")
 def monitor(tmp_path_factory: pytest.TempPathFactory) -> Monitor:
     config = {"targets": {}, "format": "csv", "ops": [*DEVICE_COLUMNS], "eps": EPS}
-    return starting.start_monitor(config, output_dir=str(tmp_path_factory.mktemp("host")), rank=0, listener=print)
+    return startup.start_monitor(config, output_dir=str(tmp_path_factory.mktemp("host")), rank=0, listener=print)
 
 
 def by_kernels(tensors: list[torch.Tensor]) -> torch.Tensor:

@@ -18,8 +18,8 @@ from trainmon._trainmon import DEVICE_COLUMNS, DeviceTables, Monitor
 from trainmon.common.kinds import Kind
 from trainmon.device import DeviceQueue
 from trainmon.device.launchers import NoKernelsError, kernels_of
-from trainmon.measuring.norm import StepNorm
-from trainmon.watching import starting
+from trainmon.measurement.norm import StepNorm
+from trainmon.watches import startup
 
 EPS = 1e-8
 
@@ -33,7 +33,7 @@ def start(tmp_path: Path, heard: list[str], **config: Any) -> Monitor:
         "param_distribution": True,
         **config,
     }
-    return starting.start_monitor(
+    return startup.start_monitor(
         chosen, output_dir=str(tmp_path), rank=0, listener=lambda _, text, __: heard.append(text)
     )
 

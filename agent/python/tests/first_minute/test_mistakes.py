@@ -137,9 +137,9 @@ def test_what_the_earlier_watch_holds_is_free_for_the_next(
     first = trainmon.watch(model, optimizer, config=GRADIENTS)
     monitor = first.monitor
     was_over: list[bool] = []
-    from trainmon.watching import starting
+    from trainmon.watches import startup
 
-    start = starting.start_monitor
+    start = startup.start_monitor
 
     def starts(*args: Any, **kwargs: Any) -> Any:
         # Set where it delivers: what nobody lists any more may still hold its files and its port.
@@ -147,7 +147,7 @@ def test_what_the_earlier_watch_holds_is_free_for_the_next(
         return start(*args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(starting, "start_monitor", starts)
+        patched.setattr(startup, "start_monitor", starts)
         trainmon.watch(model, optimizer, config=GRADIENTS, name=name).close()
     assert was_over == [True] and monitor.shutdown()
     assert "watched already" in said()
@@ -243,7 +243,7 @@ def test_what_the_trainings_own_code_raises_is_not_to_be_reported(model: nn.Modu
             self.inner = a_model()
 
         def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
-            if sys._getframe(1).f_globals["__name__"] == "trainmon.measuring.parameters":
+            if sys._getframe(1).f_globals["__name__"] == "trainmon.measurement.parameters":
                 raise RuntimeError("not now")
             return super().named_parameters(*args, **kwargs)
 

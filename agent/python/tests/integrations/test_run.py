@@ -229,8 +229,8 @@ exec(compile(open("run_alone.py").read(), "run_alone.py", "exec"))
     [
         ("integrations.autodetect", "room.Discovery", "_look_at"),
         ("integrations.autodetect", "room.Discovery", "_attach"),
-        ("watching.starting", "room", "start_monitor"),
-        ("watching.watch", "room.Watch", "__init__"),
+        ("watches.startup", "room", "start_monitor"),
+        ("watches.watch", "room.Watch", "__init__"),
         ("device.measurer", "room.Measurer", "measure"),
     ],
 )

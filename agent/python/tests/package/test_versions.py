@@ -67,5 +67,5 @@ def test_the_extension_reads_its_tensors(python: str, tmp_path: Path) -> None:
     # Torch 2.1 gives the interpreter away itself where it is asked `is_conj` or `is_neg`: how often another thread gets
     # it then is chance, and says nothing of us.
     arguments = ["-q", "-p", "no:cacheprovider", "-k", "not small_tensors_keep_the_interpreter"]
-    said = run(python, "-m", "pytest", *arguments, str(TESTS / "measuring/test_native.py"), directory=tmp_path)
+    said = run(python, "-m", "pytest", *arguments, str(TESTS / "measurement/test_native.py"), directory=tmp_path)
     assert re.search(r"\d+ passed", said) and "skipped" not in said, said

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from trainmon._trainmon import Monitor, ParsedConfig
-from trainmon.measuring.norm import UNKNOWN, GlobalNorm, StepNorm
+from trainmon.measurement.norm import UNKNOWN, GlobalNorm, StepNorm
 from trainmon.ranks import exchange
 
 

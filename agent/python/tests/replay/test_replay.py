@@ -21,7 +21,7 @@ from support import runs
 from support.on_demand import captured, steps_in
 from support.ranks import run_alone, run_ranks
 from support.torch_inside import set_default_store
-from trainmon.replay import meeting
+from trainmon.replay import agreement
 
 STEPS, FAULT = 24, 12
 RULES = {"rules": [{"rule_name": "NonFinite", "actions": ["log", "replay"]}]}
@@ -333,10 +333,10 @@ def test_ranks_meet_or_none_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     set_default_store(monkeypatch, store)
-    assert not meeting.all_come("a", patience_s=0.05)
-    assert not meeting.all_come("a", patience_s=0.05), "the first one has gone on"
+    assert not agreement.all_come("a", patience_s=0.05)
+    assert not agreement.all_come("a", patience_s=0.05), "the first one has gone on"
     store.add("trainmon/replay/b/come", 1)
-    assert meeting.all_come("b", patience_s=0.05)
+    assert agreement.all_come("b", patience_s=0.05)
     assert store.get("trainmon/replay/b/answer") == b"go"
 
 

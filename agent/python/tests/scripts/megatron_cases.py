@@ -25,8 +25,8 @@ from support.ranks import finish  # noqa: E402
 from trainmon.frameworks import megatron, megatron_shards  # noqa: E402
 from trainmon.frameworks.megatron import Megatron  # noqa: E402
 from trainmon.frameworks.megatron_shards import Held, leaves  # noqa: E402
-from trainmon.watching.starting import start_monitor  # noqa: E402
-from trainmon.watching.watch import Watch  # noqa: E402
+from trainmon.watches.startup import start_monitor  # noqa: E402
+from trainmon.watches.watch import Watch  # noqa: E402
 
 #: Compared to the bit with and without a watch; the first of them also with the twin.
 STEPS, CHECKED = bits.STEPS, 4

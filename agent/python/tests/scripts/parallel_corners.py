@@ -14,17 +14,17 @@ from support.breaking import break_hooks
 from support.parallel import Way
 from support.ranks import finish
 from support.ways import SMALL, WAYS, ddp, fsdp1
-from trainmon.watching import starting
+from trainmon.watches import startup
 
 HEARD: list[str] = []
-start_monitor = starting.start_monitor
+start_monitor = startup.start_monitor
 
 
 def listening(config, **options):
     return start_monitor(config, listener=lambda severity, message, hint: HEARD.append(message), **options)
 
 
-starting.start_monitor = listening
+startup.start_monitor = listening
 
 
 def watched(model, optimizer, base, *, config=parallel.CONFIG, **options):

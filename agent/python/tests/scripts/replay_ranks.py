@@ -21,14 +21,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from support import tiny
 from support.ranks import finish
-from trainmon.replay import meeting, replay
+from trainmon.replay import agreement, replay
 
 FAULT, STEPS = 20, 80
 
 distributed.init_process_group("gloo")
 output, kind, rank = Path(sys.argv[1]), sys.argv[2], distributed.get_rank()
 if kind == "late":
-    meeting.PATIENCE_S = 1.0
+    agreement.PATIENCE_S = 1.0
     if rank == 1:
         replay.all_come = lambda name: False
 

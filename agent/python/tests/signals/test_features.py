@@ -18,7 +18,7 @@ from trainmon import Watch
 from trainmon._trainmon import Monitor
 from trainmon.signals.features import numbers
 from trainmon.signals.features.watched import LinearRank, weight_name
-from trainmon.watching import starting
+from trainmon.watches import startup
 
 GENERATOR = torch.Generator().manual_seed(11)
 
@@ -184,7 +184,7 @@ class Model(nn.Module):
 
 def start(tmp_path: Path, heard: list[str], features: dict[str, list[str]], **config: Any) -> Monitor:
     chosen = {"targets": {}, "ops": ["norm"], "recording_l2_features": True, "l2_targets": features, "ndigits": 17}
-    return starting.start_monitor(
+    return startup.start_monitor(
         {**chosen, **config},
         output_dir=str(tmp_path),
         rank=0,
@@ -330,7 +330,7 @@ def test_linear_features_of_the_golden_net(tmp_path: Path, monkeypatch: pytest.M
     net = NETS[facts["net"]]()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
     generator = torch.Generator().manual_seed(facts["seed"] + 1)
-    monitor = starting.start_monitor(facts["config"], output_dir=str(tmp_path), rank=0)
+    monitor = startup.start_monitor(facts["config"], output_dir=str(tmp_path), rank=0)
     with Watch(net, optimizer, monitor):
         for _ in range(facts["steps"]):
             optimizer.zero_grad()

@@ -17,8 +17,8 @@ from torch.utils.checkpoint import checkpoint
 from support import runs, tiny
 from trainmon import watch
 from trainmon.hooks import patches
-from trainmon.watching.starting import start_monitor
-from trainmon.watching.watch import Watch
+from trainmon.watches.startup import start_monitor
+from trainmon.watches.watch import Watch
 
 GRADIENTS: dict[str, Any] = {"ops": ["min", "max", "mean", "norm"], "wg_distribution": True}
 

@@ -14,8 +14,8 @@ from torch import nn
 import trainmon
 from support import bits, runs, tiny
 from trainmon.common.kinds import Kind
-from trainmon.watching.starting import start_monitor
-from trainmon.watching.watch import Watch
+from trainmon.watches.startup import start_monitor
+from trainmon.watches.watch import Watch
 
 GRADIENTS: dict[str, Any] = {"ops": ["min", "max", "mean", "norm"], "wg_distribution": True}
 

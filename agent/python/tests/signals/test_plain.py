@@ -25,14 +25,14 @@ GRADIENTS: dict[str, Any] = {"ops": OPS, "wg_distribution": True}
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What monitors say."""
     heard: list[str] = []
-    from trainmon.watching import starting
+    from trainmon.watches import startup
 
-    original = starting.start_monitor
+    original = startup.start_monitor
 
     def listening(config: Any, **options: Any) -> Any:
         return original(config, listener=lambda severity, message, hint: heard.append(message), **options)
 
-    monkeypatch.setattr(starting, "start_monitor", listening)
+    monkeypatch.setattr(startup, "start_monitor", listening)
     return heard
 
 
@@ -129,16 +129,16 @@ INNER: list[tuple[str, str]] = [
     ("trainmon.device.measurer.Measurer", "measure_each"),
     ("trainmon.device.measurer.Measurer", "collect"),
     ("trainmon.device.measurer.Measurer", "launch"),
-    ("trainmon.signals.scaling.LossScale", "in_backward"),
-    ("trainmon.signals.scaling.LossScale", "before_step"),
-    ("trainmon.signals.scaling.LossScale", "step_is_made"),
-    ("trainmon.signals.scaling.LossScale", "before_scaler_step"),
-    ("trainmon.signals.scaling.LossScale", "left_out"),
-    ("trainmon.signals.scaling.LossScale", "loss_is_scaled"),
+    ("trainmon.signals.loss_scaler.LossScale", "in_backward"),
+    ("trainmon.signals.loss_scaler.LossScale", "before_step"),
+    ("trainmon.signals.loss_scaler.LossScale", "step_is_made"),
+    ("trainmon.signals.loss_scaler.LossScale", "before_scaler_step"),
+    ("trainmon.signals.loss_scaler.LossScale", "left_out"),
+    ("trainmon.signals.loss_scaler.LossScale", "loss_is_scaled"),
     ("trainmon.signals.step_facts.Clipping", "concerns_us"),
     ("trainmon.signals.step_facts.StepFacts", "end_step"),
     ("trainmon.signals.step_facts.StepFacts", "tell"),
-    ("trainmon.measuring.norm.GlobalNorm", "settle"),
+    ("trainmon.measurement.norm.GlobalNorm", "settle"),
     ("trainmon.frameworks.plain.Plain", "reduced"),
     ("trainmon.frameworks.plain.Plain", "moments"),
     ("trainmon.frameworks.plain.Plain", "attach_late_gradients"),

@@ -32,8 +32,8 @@ def told(tmp_path: Path, tell: Any, steps: int = 1, **config: Any) -> tuple[list
     net = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     device_only = config.pop("device_only", False)
-    from trainmon.watching.starting import start_monitor
-    from trainmon.watching.watch import Watch
+    from trainmon.watches.startup import start_monitor
+    from trainmon.watches.watch import Watch
 
     monitor = start_monitor({**GRADIENTS, "step_count_per_record": 100, **config}, output_dir=str(tmp_path))
     with Watch(net, optimizer, monitor, device_only=device_only) as watch:
@@ -139,8 +139,8 @@ def test_nothing_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """On a device a number is never asked for its value: that would wait."""
     net = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    from trainmon.watching.starting import start_monitor
-    from trainmon.watching.watch import Watch
+    from trainmon.watches.startup import start_monitor
+    from trainmon.watches.watch import Watch
 
     monitor = start_monitor(GRADIENTS, output_dir=str(tmp_path))
     with Watch(net, optimizer, monitor, device_only=True) as watch:

@@ -17,7 +17,7 @@ from support.torch_inside import hooks_of
 from trainmon import Watch
 from trainmon.common.places import OURS
 from trainmon.signals.structure import ModuleStructPrinted, struct_of
-from trainmon.watching import starting
+from trainmon.watches import startup
 
 GOLDEN = Path(os.environ.get("TRAINMON_GOLDEN", Path(__file__).resolve().parents[4].parent / "shared" / "golden"))
 needs_golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden files in {GOLDEN} (TRAINMON_GOLDEN)")
@@ -25,7 +25,7 @@ needs_golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden files 
 
 def start(tmp_path: Path, heard: list[str] | None = None, **config: Any) -> Any:
     said: list[str] = [] if heard is None else heard
-    return starting.start_monitor(
+    return startup.start_monitor(
         {"targets": {}, "ops": ["norm"], **config},
         output_dir=str(tmp_path),
         rank=0,
@@ -57,7 +57,7 @@ def golden_training(case: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[st
 def test_the_structure_of_the_golden_net_is_msprobes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts, net, optimizer, step = golden_training("v1_block_print_struct", monkeypatch)
     before = [one.detach().clone() for one in net.parameters()]
-    monitor = starting.start_monitor(facts["config"], output_dir=str(tmp_path), rank=0, layout="msprobe")
+    monitor = startup.start_monitor(facts["config"], output_dir=str(tmp_path), rank=0, layout="msprobe")
     with Watch(net, optimizer, monitor), pytest.raises(ModuleStructPrinted) as stopped:
         step()
     case = GOLDEN / "01_monitor" / "v1_block_print_struct"
@@ -70,7 +70,7 @@ def test_the_structure_of_the_golden_net_is_msprobes(tmp_path: Path, monkeypatch
 @needs_golden
 def test_the_stacks_of_the_golden_net_are_msprobes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts, net, optimizer, step = golden_training("v1_mlp_stack_info", monkeypatch)
-    monitor = starting.start_monitor(facts["config"], output_dir=str(tmp_path), rank=0, layout="msprobe")
+    monitor = startup.start_monitor(facts["config"], output_dir=str(tmp_path), rank=0, layout="msprobe")
     with Watch(net, optimizer, monitor):
         for _ in range(facts["steps"]):
             step()

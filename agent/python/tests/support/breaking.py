@@ -25,11 +25,11 @@ ROOMS = (
     "signals.structure.Structure",
     "signals.stacks.Stacks",
     "device.measurer.Measurer",
-    "signals.scaling.LossScale",
+    "signals.loss_scaler.LossScale",
     "signals.step_facts.Clipping",
     "signals.step_facts.StepFacts",
     "signals.losses.BackwardLoss",
-    "measuring.norm.GlobalNorm",
+    "measurement.norm.GlobalNorm",
 )
 #: Of the models that are trained while one function after the other raises, a step for each. A second layer would be
 #: hooked as the first is.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trainmon.captures.debugger import PrecisionDebugger
-from trainmon.captures.saving import SingleSave
+from trainmon.captures.saved_values import SingleSave
 
 
 def no_debugger_yet(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,8 @@ parameters of everything on every step.
   configs are in `configs/`.
 - An object such as `prometheus` enables its output, as does its name in `format`. `\"enabled\": false` disables it.
   `wandb` and `mlflow` also accept a bool.
-- *msprobe:* describes how msprobe's key differs; † marks keys that msprobe does not have.
+- *msprobe:* describes how msprobe's key differs; † marks keys that msprobe does not have;
+  the keys of a marked object have no mark of their own.
 
 | environment variable | effect |
 |---|---|
@@ -44,7 +45,7 @@ The values of `ops`; each is a column, in the given order. `shape` and `dtype` a
 | name | meaning |
 |---|---|";
 
-/// The mark of a key that msprobe does not have.
+/// How the note of a key begins that msprobe does not have; after `; `, it may say what msprobe does instead.
 const NOT_IN_MSPROBE: &str = "not in msprobe";
 
 /// The page, in Markdown.
@@ -231,14 +232,16 @@ fn list_of(entry: &str) -> String {
 fn meaning(property: &Value) -> String {
     let pending = if property["x-not-implemented"] == true { " **Not implemented yet.**" } else { "" };
     let without_effect = property["x-no-effect"].as_str().map(|why| format!(" **No effect:** {}.", cell(why)));
-    let msprobe = property["x-msprobe"].as_str().filter(|note| *note != NOT_IN_MSPROBE);
-    let msprobe = msprobe.map(|note| format!(" *msprobe:* {}.", cell(note))).unwrap_or_default();
+    let note = property["x-msprobe"].as_str().map(|note| note.strip_prefix(NOT_IN_MSPROBE).unwrap_or(note));
+    let note = note.map(|rest| rest.trim_start_matches("; ")).filter(|rest| !rest.is_empty());
+    let msprobe = note.map(|note| format!(" *msprobe:* {}.", cell(note))).unwrap_or_default();
     cell(text(&property["description"])) + pending + &without_effect.unwrap_or_default() + &msprobe
 }
 
 /// A key's name, marked if msprobe does not have the key.
 fn key_name(name: &str, property: &Value) -> String {
-    format!("`{name}`{}", if property["x-msprobe"] == NOT_IN_MSPROBE { "†" } else { "" })
+    let is_new = property["x-msprobe"].as_str().is_some_and(|note| note.starts_with(NOT_IN_MSPROBE));
+    format!("`{name}`{}", if is_new { "†" } else { "" })
 }
 
 /// A link to the table of the object at `path`.

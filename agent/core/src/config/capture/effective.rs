@@ -248,7 +248,7 @@ pub struct CaptureFiles {
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub compress: bool,
     /// Write equal tensors of one rank and step once, as hard links. `false`: one independent file per tensor.
-    #[schemars(extend("x-msprobe" = "each tensor has its own file"))]
+    #[schemars(extend("x-msprobe" = "not in msprobe; each tensor has its own file"))]
     #[default = true]
     pub share_files: bool,
     /// The maximum size of one rank's files in a step, in MiB; above it, the step's capture ends and keeps its files. Default: no limit.
@@ -257,11 +257,11 @@ pub struct CaptureFiles {
     pub disk_budget_mib: Option<u64>,
     /// The maximum size of tensors queued for writing, in MiB; above it, the training waits.
     #[schemars(range(min = 1, max = 1_048_576))]
-    #[schemars(extend("x-msprobe" = "writes each tensor before the training continues"))]
+    #[schemars(extend("x-msprobe" = "not in msprobe; writes each tensor before the training continues"))]
     // A training that is faster than the disk waits at this limit.
     #[default = 512]
     pub pool_mib: u64,
     /// Write each tensor before its call returns: a killed process loses none, but training waits for the disk.
-    #[schemars(extend("x-msprobe" = "always, unless `async_dump` is set"))]
+    #[schemars(extend("x-msprobe" = "not in msprobe; always, unless `async_dump` is set"))]
     pub durable: bool,
 }

@@ -44,7 +44,7 @@ pub(in crate::config) struct CaptureFile {
     pub(in crate::config) extra_info: bool,
     /// Keep the training's gradients bitwise unchanged: module gradients are captured on their tensors. The gradient of a shared
     /// input is then its total. Default: `true`; `false` with msprobe's names (`PrecisionDebugger`).
-    #[schemars(extend("x-msprobe" = "its hooks change the order of gradient sums"))]
+    #[schemars(extend("x-msprobe" = "not in msprobe; its hooks change the order of gradient sums"))]
     pub(in crate::config) neutral: Option<bool>,
     /// The precision of mean and norm. Default: `high`; `low` with msprobe's names (`PrecisionDebugger`).
     #[schemars(extend("x-msprobe" = "default `low`; `high` gives null for both"))]

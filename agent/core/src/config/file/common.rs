@@ -63,7 +63,7 @@ pub(in crate::config) struct CommonFile {
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub(in crate::config) page: Option<bool>,
     /// TensorBoard event files.
-    #[schemars(extend("x-msprobe" = "falls back to CSV with a warning"))]
+    #[schemars(extend("x-msprobe" = "not in msprobe; falls back to CSV with a warning"))]
     pub(in crate::config) tensorboard: Option<TensorBoard>,
     /// Weights & Biases.
     #[schemars(extend("x-msprobe" = "not in msprobe"))]
@@ -77,10 +77,10 @@ pub(in crate::config) struct CommonFile {
     /// The alert rules and their actions.
     pub(in crate::config) alert: AlertFile,
     /// Live control of measurements with `trainmon ctl`.
-    #[schemars(extend("x-msprobe" = "only `dynamic_on`"))]
+    #[schemars(extend("x-msprobe" = "not in msprobe; only `dynamic_on`"))]
     pub(in crate::config) control: Option<Control>,
     /// Captures of whole steps, on request of `trainmon ctl dump`, a signal, an alert or this file.
-    #[schemars(extend("x-msprobe" = "`PrecisionDebugger` captures steps chosen in advance"))]
+    #[schemars(extend("x-msprobe" = "not in msprobe; `PrecisionDebugger` captures steps chosen in advance"))]
     pub(in crate::config) capture: Option<CaptureOnDemand>,
     /// The crash-safe journal of the last steps.
     #[schemars(extend("x-msprobe" = "not in msprobe"))]

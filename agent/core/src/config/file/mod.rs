@@ -7,7 +7,7 @@
 //!
 //! - `x-not-implemented`: switching the key on is an error, or a warning if a training starts with the file;
 //! - `x-no-effect`: the reason why a known key has no effect; giving it is a warning;
-//! - `x-msprobe`: the difference from msprobe's key;
+//! - `x-msprobe`: the difference from msprobe's key; `not in msprobe` or `not in msprobe; <what it does instead>` if there is none;
 //! - `x-secret`: messages never quote the value;
 //! - `x-hint`: the hint if the value is refused.
 

@@ -61,7 +61,7 @@ pub(in crate::config) struct V1File {
     /// Measure the share of elements whose gradient and first moment have the same sign.
     pub(in crate::config) mg_direction: bool,
     /// Measure each step's change of a parameter and its ratio to the parameter. Keeps a copy of each parameter.
-    #[schemars(extend("x-msprobe" = "replaces `ur_distribution`"))]
+    #[schemars(extend("x-msprobe" = "not in msprobe; replaces `ur_distribution`"))]
     pub(in crate::config) update: bool,
     /// msprobe's histogram of Adam updates.
     #[schemars(extend("x-no-effect" = "msprobe disables it too; use `update`"))]
@@ -127,7 +127,7 @@ pub(in crate::config) struct CollectivesFile {
     #[schemars(extend("x-needs" = "enable"))]
     pub(in crate::config) cc_log_only: bool,
     /// Measure the tensors, not only sizes and times. Default: true.
-    #[schemars(extend("x-needs" = "enable"))]
+    #[schemars(extend("x-needs" = "enable", "x-msprobe" = "not in msprobe"))]
     pub(in crate::config) cc_payload: Option<bool>,
 }
 

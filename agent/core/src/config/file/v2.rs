@@ -182,6 +182,7 @@ pub(in crate::config) struct CcFile {
     /// Write the call stacks of the first step and end the training. PyTorch only.
     pub(in crate::config) cc_log_only: bool,
     /// Measure the tensors, not only sizes and times. Default: true.
+    #[schemars(extend("x-msprobe" = "not in msprobe"))]
     pub(in crate::config) cc_payload: Option<bool>,
     /// The ranks that measure collectives. Empty: all.
     pub(in crate::config) module_ranks: Vec<u32>,

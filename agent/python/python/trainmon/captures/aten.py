@@ -10,7 +10,7 @@ from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainmon._trainmon import Capture
-from trainmon.captures.pausing import Stack, StackMode
+from trainmon.captures.suspension import Stack, StackMode
 
 
 class OperatorMode(StackMode, TorchDispatchMode):  # type: ignore[misc]

@@ -11,7 +11,7 @@ import torch
 
 from trainmon._trainmon import Capture, OperatorCall
 from trainmon.captures.function_code import exchange_code
-from trainmon.captures.pausing import guarded, nothing, undo_all
+from trainmon.captures.suspension import guarded, nothing, undo_all
 
 #: The operations, and the arguments that they fill, which hold nothing before.
 _OPERATIONS: dict[str, tuple[list[int], list[str]]] = {

@@ -14,7 +14,7 @@ import torch
 
 from trainmon._trainmon import Capture, OperatorCall
 from trainmon.captures.function_code import exchange_code
-from trainmon.captures.pausing import undo_all
+from trainmon.captures.suspension import undo_all
 from trainmon.hooks.replacement import replace
 
 #: The note in the entry of compiled code.

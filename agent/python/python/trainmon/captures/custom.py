@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainmon._trainmon import Capture
-from trainmon.captures.pausing import nothing, undo_all
+from trainmon.captures.suspension import nothing, undo_all
 from trainmon.hooks.replacement import replace
 
 

@@ -17,9 +17,9 @@ from trainmon.device.pages import Numbers, Page
 from trainmon.device.reductions import Batch, Values, Wants, parts_of
 from trainmon.device.streams import Streams, streams_of
 from trainmon.device.transfers import first_line
-from trainmon.measuring.chunks import refusal
-from trainmon.measuring.labels import UNSCALED
-from trainmon.measuring.unobserved import quietly
+from trainmon.measurement.chunks import refusal
+from trainmon.measurement.labels import UNSCALED
+from trainmon.measurement.unobserved import quietly
 
 _WANTS = Wants.of("min", "max", "mean", "norm")
 

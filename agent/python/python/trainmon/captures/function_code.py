@@ -20,7 +20,7 @@ import torch
 from trainmon._trainmon import Capture
 from trainmon.captures import stacks
 from trainmon.captures.operators import CALLS, SPELLED_AS, Operator, allocations, operators, unseen_methods
-from trainmon.captures.pausing import nothing
+from trainmon.captures.suspension import nothing
 from trainmon.hooks.replacement import replace
 
 _MARK = "<entrance>"

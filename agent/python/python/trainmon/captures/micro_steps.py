@@ -10,7 +10,7 @@ from typing import Any
 
 from trainmon._trainmon import Capture
 from trainmon.captures.function_code import exchange_code
-from trainmon.captures.pausing import undo_all
+from trainmon.captures.suspension import undo_all
 
 _SCHEDULES = "megatron.core.pipeline_parallel.schedules"
 

@@ -10,7 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from trainmon._trainmon import CallMode, Capture
-from trainmon.captures.pausing import Stack, StackMode
+from trainmon.captures.suspension import Stack, StackMode
 from trainmon.hooks.replacement import replace
 
 _push = torch._C._push_on_torch_function_stack

@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from trainmon._trainmon import BackwardPass, Capture, ModuleCall
 from trainmon.captures.compiled import NOTE
 from trainmon.captures.neutral import NeutralPass, NeutralPasses
-from trainmon.captures.pausing import StackMode, nothing, undo_all
+from trainmon.captures.suspension import StackMode, nothing, undo_all
 from trainmon.common.names import child
 from trainmon.hooks.replacement import replace
 from trainmon.hooks.torch_hooks import Hook, is_compiling

@@ -13,7 +13,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from trainmon._trainmon import Capture
 from trainmon.captures.function_code import exchange_code
-from trainmon.captures.pausing import nothing, undo_all
+from trainmon.captures.suspension import nothing, undo_all
 
 #: Functions that clip, where torch has them.
 _CLIPPING = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")

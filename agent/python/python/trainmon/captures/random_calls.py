@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import torch
 
 from trainmon.captures.debugger import rank_of_process
-from trainmon.captures.seeding import _DRAWING
+from trainmon.captures.seeds import _DRAWING
 from trainmon.common.notices import say
 from trainmon.hooks.replacement import replace
 from trainmon.signals.stacks import stack_from

@@ -23,12 +23,12 @@ from trainmon.captures.micro_steps import MicroSteps
 from trainmon.captures.mode import Mode
 from trainmon.captures.modules import ModuleHooks, scripted_modules
 from trainmon.captures.optimizers import OptimizerNodes
-from trainmon.captures.pausing import Pauses, Pausing, StackMode, guarded
+from trainmon.captures.suspension import Pausable, Pauses, StackMode, guarded
 from trainmon.captures.triton import TritonLaunches
 from trainmon.captures.volume import Volume
 from trainmon.common.names import listed
 from trainmon.common.notices import tell
-from trainmon.measuring.unobserved import is_capturing
+from trainmon.measurement.unobserved import is_capturing
 
 _lock = threading.RLock()
 
@@ -210,9 +210,9 @@ class CaptureSession:
         self._volume.called(self.capture)
 
     def _pause(self, hooks_too: bool) -> Callable[[], None]:
-        of_process: list[Pausing | None] = [self._entry_points, self._optimizers, self._collectives, self.custom]
+        of_process: list[Pausable | None] = [self._entry_points, self._optimizers, self._collectives, self.custom]
         of_process += [self._hooked, self._single] if hooks_too else []
-        of_thread: list[Pausing | None] = [self._mode, self._operators]
+        of_thread: list[Pausable | None] = [self._mode, self._operators]
         return self._pauses.pause(
             [part for part in of_process if part is not None], [part for part in of_thread if part is not None]
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from trainmon._trainmon import Capture
-from trainmon.captures.pausing import undo_all
+from trainmon.captures.suspension import undo_all
 from trainmon.hooks.replacement import replace
 
 #: Triton's classes of kernels: `kernel[grid](...)` calls their `run`.

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from trainmon.captures.pausing import guarded, undo_all
 from trainmon.captures.session import CaptureSession
+from trainmon.captures.suspension import guarded, undo_all
 from trainmon.hooks.torch_hooks import Hook
 
 

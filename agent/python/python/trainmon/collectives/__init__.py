@@ -31,7 +31,7 @@ from trainmon.common.settings import Settings
 from trainmon.device.measurer import Measurer
 from trainmon.frameworks.base import Framework
 from trainmon.hooks.replacement import replace
-from trainmon.measuring.labels import Label
+from trainmon.measurement.labels import Label
 
 __all__ = ["CollectiveStacksPrinted", "Collectives"]
 

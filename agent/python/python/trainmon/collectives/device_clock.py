@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from trainmon.device.streams import current_stream
-from trainmon.measuring.unobserved import is_capturing
+from trainmon.measurement.unobserved import is_capturing
 
 _CURRENT = torch.device("cuda")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from trainmon.measuring.unobserved import quietly
+from trainmon.measurement.unobserved import quietly
 
 #: A copy, and the values it is made of.
 Pair = tuple[torch.Tensor, torch.Tensor]

@@ -14,8 +14,8 @@ import torch
 
 from trainmon.device.launcher import Kernels, to_device
 from trainmon.device.streams import current_stream, stream_address
-from trainmon.measuring.chunks import refusal
-from trainmon.measuring.unobserved import quietly
+from trainmon.measurement.chunks import refusal
+from trainmon.measurement.unobserved import quietly
 
 #: Words that are multiplied together: two temporaries of 8 MiB.
 _PIECE = 1 << 20

@@ -19,7 +19,7 @@ from trainmon.device.launcher import AGREEMENT, COPY, DIFFERENCE, VALUES, Kernel
 from trainmon.device.reductions import Batch, Values, Wants, agreement, parts_of, parts_of_change, zero_bound
 from trainmon.device.streams import Event, Streams
 from trainmon.device.transfers import first_line
-from trainmon.measuring.unobserved import quietly
+from trainmon.measurement.unobserved import quietly
 
 #: `0` disables the kernels in favour of torch's operators.
 SWITCH = "TRAINMON_DEVICE_KERNELS"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainmon._trainmon import Monitor
 from trainmon.device.queue import DeviceQueue
-from trainmon.measuring.labels import UNSCALED, Label, local_part
-from trainmon.measuring.norm import StepNorm
+from trainmon.measurement.labels import UNSCALED, Label, local_part
+from trainmon.measurement.norm import StepNorm
 
 if TYPE_CHECKING:
     import torch
@@ -70,8 +70,8 @@ class Measurer:
         """Adds a tensor's norm without a record."""
         import torch
 
-        from trainmon.measuring.chunks import refusal
-        from trainmon.measuring.unobserved import quietly
+        from trainmon.measurement.chunks import refusal
+        from trainmon.measurement.unobserved import quietly
 
         tensor = local_part(tensor)
         if refusal(tensor) is not None:

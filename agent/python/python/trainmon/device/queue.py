@@ -14,18 +14,18 @@ import torch
 
 from trainmon._trainmon import Monitor
 from trainmon.common.kinds import Kind
+from trainmon.device.batch_launch import BatchLaunch, Records
 from trainmon.device.copies import Copies
 from trainmon.device.launcher import AGREEMENT, DIFFERENCE, Factor, Kernels, Record
 from trainmon.device.launchers import Launchers, kernels_of
-from trainmon.device.launching import Launching, Records
 from trainmon.device.pages import Block, Entry, Numbers, Statistics, Together, recorded, refuse
 from trainmon.device.streams import Streams, streams_of
 from trainmon.device.targets import EndOfBackward, Target
 from trainmon.device.transfers import Transfers, first_line
-from trainmon.measuring.chunks import refusal
-from trainmon.measuring.labels import UNSCALED, Label, NormSink
-from trainmon.measuring.norm import UNKNOWN, StepNorm
-from trainmon.measuring.unobserved import quietly
+from trainmon.measurement.chunks import refusal
+from trainmon.measurement.labels import UNSCALED, Label, NormSink
+from trainmon.measurement.norm import UNKNOWN, StepNorm
+from trainmon.measurement.unobserved import quietly
 
 #: Seconds that the interpreter's end may wait for a device whose watch was not closed.
 _PATIENCE_AT_EXIT = 5.0
@@ -51,7 +51,7 @@ class DeviceQueue:
         self._monitor = monitor
         self._transfers = Transfers(monitor, streams)
         launchers = Launchers(monitor.say, self._transfers.streams, kernels)
-        self._launching = Launching(monitor, self._transfers, launchers)
+        self._launch = BatchLaunch(monitor, self._transfers, launchers)
         self._lock = threading.RLock()
         self._targets: list[Target] = []
         self._records: list[Records] = []
@@ -235,9 +235,9 @@ class DeviceQueue:
 
     def kernels(self, device: torch.device) -> Kernels | None:
         """The verified kernels of a device; None if there are none."""
-        return self._launching.kernels(device)
+        return self._launch.kernels(device)
 
-    # Launching.
+    # BatchLaunch.
 
     def launch(self) -> None:
         """Measures the queued tensors, on the current streams. The host does not wait."""
@@ -248,7 +248,7 @@ class DeviceQueue:
             start = time.perf_counter()
             self._launch_records()
             targets, self._targets = self._targets, []
-            self._launching.launch(self._unwritten(targets))
+            self._launch.launch(self._unwritten(targets))
             numbers, self._numbers = self._numbers, []
             self._launch_numbers(numbers)
             self._monitor.add_cost("launch", time.perf_counter() - start)
@@ -257,14 +257,14 @@ class DeviceQueue:
         """Measures all with one launch; queues the rest one by one."""
         queued, self._records = self._records, []
         for records in queued:
-            for place in self._launching.launch_all(records):
+            for place in self._launch.launch_all(records):
                 label, tensor = records.shown[place]
                 sink = None if records.norm is None or place in records.uncounted else records.norm.later()
                 self.enqueue(Label(*label), tensor, records.factor, sink)
 
     def _copy_parameters(self) -> None:
         try:
-            self._copies.copy_all(self._launching.copy, lambda one: self._transfers.streams(one.device).keep(one))
+            self._copies.copy_all(self._launch.copy, lambda one: self._transfers.streams(one.device).keep(one))
         except Exception as error:  # a device out of memory, say
             for tensor_id in self._copies.forget_all():
                 self._monitor.observe_unsupported(tensor_id, Kind.UPDATE, f"torch: {first_line(error)}")
@@ -286,7 +286,7 @@ class DeviceQueue:
             entries = [entry for entry, _ in some]
             try:
                 with quietly(device.type):
-                    self._launching.store_numbers(device, entries, [values for _, values in some])
+                    self._launch.store_numbers(device, entries, [values for _, values in some])
             except Exception as error:  # a device out of memory, say: the training goes on without these
                 refuse(self._monitor, entries, f"torch: {first_line(error)}")
 

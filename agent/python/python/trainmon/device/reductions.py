@@ -20,7 +20,7 @@ from typing import TypeAlias
 import torch
 
 from trainmon._trainmon import DEVICE_COLUMNS
-from trainmon.measuring.chunks import PIECE, exact, pieces
+from trainmon.measurement.chunks import PIECE, exact, pieces
 
 #: Tensors up to this size are gathered: a block of threads reduces one in some microseconds.
 SMALL = 16 << 10

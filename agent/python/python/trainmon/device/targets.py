@@ -11,7 +11,7 @@ import torch
 from trainmon.device.launcher import VALUES
 from trainmon.device.pages import Entry, Numbers, Statistics
 from trainmon.device.reductions import SMALL, Values, Wants, parts_of, parts_of_change, zero_bound
-from trainmon.measuring.labels import UNSCALED
+from trainmon.measurement.labels import UNSCALED
 
 
 @dataclass(slots=True, eq=False)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from trainmon.common.world import world_size
 from trainmon.frameworks.job import Job, alone
 from trainmon.frameworks.pipelines import Pipeline
-from trainmon.measuring.norm import Exchange
-from trainmon.measuring.parameters import Parameter, named_parameters
+from trainmon.measurement.norm import Exchange
+from trainmon.measurement.parameters import Parameter, named_parameters
 
 if TYPE_CHECKING:
     import torch

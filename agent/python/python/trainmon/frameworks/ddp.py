@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from trainmon.frameworks.base import Content, GradientSink, innermost, weakly
 from trainmon.frameworks.job import Job, alone, ranks_of
 from trainmon.frameworks.plain import Plain
-from trainmon.measuring.parameters import Parameter
+from trainmon.measurement.parameters import Parameter
 
 if TYPE_CHECKING:
     import torch

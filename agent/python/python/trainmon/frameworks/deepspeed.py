@@ -20,9 +20,9 @@ from trainmon.frameworks.experts import Experts, is_expert
 from trainmon.frameworks.job import Job, alone, ranks_of
 from trainmon.frameworks.optimizer_hooks import InstanceMethod, around_step, hook_step
 from trainmon.frameworks.plain import Plain, is_moment
-from trainmon.measuring.labels import inverse
-from trainmon.measuring.norm import Exchange
-from trainmon.measuring.parameters import Parameter
+from trainmon.measurement.labels import inverse
+from trainmon.measurement.norm import Exchange
+from trainmon.measurement.parameters import Parameter
 
 if TYPE_CHECKING:
     import torch

@@ -19,7 +19,7 @@ from trainmon.frameworks.functions import listen_after, listen_before
 from trainmon.frameworks.job import Job, alone, ranks_of
 from trainmon.frameworks.shared_params import Sharded
 from trainmon.hooks import patches
-from trainmon.measuring.parameters import Parameter
+from trainmon.measurement.parameters import Parameter
 
 if TYPE_CHECKING:
     import torch

@@ -31,8 +31,8 @@ from trainmon.frameworks.meshes import (
     sharers,
 )
 from trainmon.frameworks.shared_params import Sharded
-from trainmon.measuring.labels import local_part
-from trainmon.measuring.parameters import Parameter
+from trainmon.measurement.labels import local_part
+from trainmon.measurement.parameters import Parameter
 
 if TYPE_CHECKING:
     import torch

@@ -22,9 +22,9 @@ from trainmon.frameworks.megatron_ranks import UNKNOWN, Line, Standing, layer_nu
 from trainmon.frameworks.megatron_shards import Held, holdings, is_sharded
 from trainmon.frameworks.optimizer_hooks import InstanceMethod, around_step
 from trainmon.frameworks.plain import Plain, is_moment
-from trainmon.measuring.labels import inverse
-from trainmon.measuring.norm import Exchange
-from trainmon.measuring.parameters import Parameter
+from trainmon.measurement.labels import inverse
+from trainmon.measurement.norm import Exchange
+from trainmon.measurement.parameters import Parameter
 
 if TYPE_CHECKING:
     import torch
@@ -354,6 +354,6 @@ def _is_megatrons(one: type, name: str) -> bool:
 def _is_captured(tensor: torch.Tensor) -> bool:
     if not tensor.is_cuda:
         return False
-    from trainmon.measuring.unobserved import is_capturing
+    from trainmon.measurement.unobserved import is_capturing
 
     return is_capturing()

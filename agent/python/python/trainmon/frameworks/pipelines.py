@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainmon.common.world import world_rank
 from trainmon.frameworks.job import Job, ranks_of
-from trainmon.measuring.norm import Exchange
+from trainmon.measurement.norm import Exchange
 from trainmon.ranks.exchange import StoreExchange
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from trainmon.frameworks.base import (
 from trainmon.frameworks.job import Job, alone, ranks_of
 from trainmon.frameworks.meshes import crossed
 from trainmon.frameworks.optimizer_hooks import hook_step
-from trainmon.measuring.norm import Exchange
-from trainmon.measuring.parameters import Parameter
+from trainmon.measurement.norm import Exchange
+from trainmon.measurement.parameters import Parameter
 from trainmon.ranks.exchange import StoreExchange
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from trainmon._trainmon import Monitor
 from trainmon.common.world import world_rank
 from trainmon.frameworks.job import Job
 from trainmon.frameworks.plain import Plain
-from trainmon.measuring.norm import Exchange
-from trainmon.measuring.parameters import Parameter
+from trainmon.measurement.norm import Exchange
+from trainmon.measurement.parameters import Parameter
 from trainmon.ranks.exchange import StoreExchange
 
 

@@ -12,7 +12,7 @@ from trainmon.common.settings import Config, parse_config
 from trainmon.frameworks.arguments import check_keys, check_name
 
 if TYPE_CHECKING:
-    from trainmon.watching.watch import Watch
+    from trainmon.watches.watch import Watch
 
 R = TypeVar("R")
 
@@ -70,8 +70,8 @@ def attach(
 ) -> Watch | None:
     """A watch for a training that has begun; None, with a warning, if it fails."""
     # It requires torch, whose import may have to wait for settings of the script.
-    from trainmon.watching.starting import start_monitor
-    from trainmon.watching.watch import Watch
+    from trainmon.watches.startup import start_monitor
+    from trainmon.watches.watch import Watch
 
     monitor = None
     try:

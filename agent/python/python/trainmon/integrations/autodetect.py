@@ -27,7 +27,7 @@ from trainmon.integrations.attach import AttachOptions, attach
 if TYPE_CHECKING:
     import torch
 
-    from trainmon.watching.watch import Watch
+    from trainmon.watches.watch import Watch
 
 #: The module of torch's base class of optimizers.
 _OPTIMIZER_MODULE = "torch.optim.optimizer"

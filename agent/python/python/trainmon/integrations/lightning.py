@@ -21,7 +21,7 @@ from trainmon.integrations.attach import ConfiguredCallback, attach, safely
 from trainmon.replay import wrapped
 
 if TYPE_CHECKING:
-    from trainmon.watching.watch import Watch
+    from trainmon.watches.watch import Watch
 
 _NAMES = ("lightning.pytorch", "pytorch_lightning")
 

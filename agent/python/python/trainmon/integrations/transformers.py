@@ -30,7 +30,7 @@ from trainmon.integrations.attach import ConfiguredCallback, attach, safely
 from trainmon.replay import wrapped
 
 if TYPE_CHECKING:
-    from trainmon.watching.watch import Watch
+    from trainmon.watches.watch import Watch
 
 #: The maximum number of callers among which the trainer is searched.
 _CALLERS = 12

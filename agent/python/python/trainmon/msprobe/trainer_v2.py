@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainmon.common.settings import parse_config
 from trainmon.frameworks.arguments import integer_of, warn_of_misuse
-from trainmon.watching.starting import start_or_say
-from trainmon.watching.watch import Watch
+from trainmon.watches.startup import start_or_say
+from trainmon.watches.watch import Watch
 
 if TYPE_CHECKING:
     import torch

@@ -17,10 +17,10 @@ from trainmon.frameworks import live_watches
 from trainmon.frameworks.base import Framework
 from trainmon.frameworks.ddp import ddp_wrappers
 from trainmon.frameworks.optimizer_hooks import after_closure
+from trainmon.replay.agreement import all_come
 from trainmon.replay.kept import KeptStep, given_again
-from trainmon.replay.meeting import all_come
 from trainmon.replay.state import Buffers, Gradients, Values, are_finite, tensors_of
-from trainmon.signals.scaling import LossScale
+from trainmon.signals.loss_scaler import LossScale
 
 if TYPE_CHECKING:
     from trainmon.captures.on_demand import CapturesOnDemand

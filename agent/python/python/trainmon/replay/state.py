@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from trainmon.measuring.labels import local_part
+from trainmon.measurement.labels import local_part
 from trainmon.signals.modules import version_of
 
 

@@ -14,9 +14,9 @@ from trainmon._trainmon import Monitor
 from trainmon.common.kinds import MOMENTS, Kind, kind_of
 from trainmon.common.settings import Settings
 from trainmon.frameworks.base import Content, Framework
-from trainmon.measuring.labels import local_part
-from trainmon.measuring.parameters import Parameter
-from trainmon.measuring.unobserved import is_capturing
+from trainmon.measurement.labels import local_part
+from trainmon.measurement.parameters import Parameter
+from trainmon.measurement.unobserved import is_capturing
 from trainmon.replicas.verdict import Copy
 from trainmon.replicas.votes import Arriving, ReplicaVotes, Submission
 

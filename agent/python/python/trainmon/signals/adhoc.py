@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trainmon._trainmon import Monitor
 from trainmon.common.kinds import Kind
 from trainmon.device.measurer import Measurer
-from trainmon.measuring.labels import Label
+from trainmon.measurement.labels import Label
 
 if TYPE_CHECKING:
     import torch

@@ -12,11 +12,11 @@ from trainmon.common.settings import Settings
 from trainmon.device.measurer import Measurer
 from trainmon.frameworks.base import Framework
 from trainmon.frameworks.plain import is_lazy
-from trainmon.measuring.labels import UNSCALED, Label
-from trainmon.measuring.norm import StepNorm
-from trainmon.measuring.parameters import Parameter
+from trainmon.measurement.labels import UNSCALED, Label
+from trainmon.measurement.norm import StepNorm
+from trainmon.measurement.parameters import Parameter
+from trainmon.signals.loss_scaler import LossScale
 from trainmon.signals.micro_batches import MicroBatches
-from trainmon.signals.scaling import LossScale
 
 if TYPE_CHECKING:
     import torch

@@ -17,8 +17,8 @@ from typing import Any
 from trainmon._trainmon import Monitor
 from trainmon.common.output_paths import write_whole
 from trainmon.frameworks.base import Content, Framework
-from trainmon.measuring.labels import local_part
-from trainmon.measuring.parameters import Parameter
+from trainmon.measurement.labels import local_part
+from trainmon.measurement.parameters import Parameter
 
 #: Name, chunk, whole name, elements over all ranks; for each content whether it counts here, and its elements; whether
 #: the ranks that hold the values are those that step them.

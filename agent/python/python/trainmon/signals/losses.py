@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from trainmon.device.measurer import Measurer
-from trainmon.measuring.labels import local_part
-from trainmon.measuring.unobserved import is_capturing, quietly
+from trainmon.measurement.labels import local_part
+from trainmon.measurement.unobserved import is_capturing, quietly
 from trainmon.signals.gradients import Gradients
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainmon.frameworks.base import Framework
-from trainmon.measuring.parameters import Parameter
+from trainmon.measurement.parameters import Parameter
 
 
 class MicroBatches:

@@ -19,7 +19,7 @@ from trainmon.common.kinds import Kind
 from trainmon.common.settings import Settings
 from trainmon.device.measurer import Measurer
 from trainmon.hooks.torch_hooks import Hook, in_backward
-from trainmon.measuring.labels import Label
+from trainmon.measurement.labels import Label
 from trainmon.signals.eager_modules import eager_modules
 from trainmon.signals.forward_passes import ForwardPasses
 from trainmon.signals.promised import PromisedRows

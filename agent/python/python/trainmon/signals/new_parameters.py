@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainmon.common.settings import Settings
-from trainmon.measuring.parameters import Parameter, register
+from trainmon.measurement.parameters import Parameter, register
 from trainmon.signals.gradients import Gradients
 
 

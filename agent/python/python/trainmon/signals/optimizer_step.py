@@ -11,8 +11,8 @@ from trainmon.common.kinds import MOMENTS, Kind, kind_of
 from trainmon.common.settings import Settings
 from trainmon.device.measurer import Measurer
 from trainmon.frameworks.base import Framework
-from trainmon.measuring.labels import Label, local_part
-from trainmon.measuring.parameters import Parameter
+from trainmon.measurement.labels import Label, local_part
+from trainmon.measurement.parameters import Parameter
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainmon.common.kinds import Kind
 from trainmon.device.measurer import Measurer
-from trainmon.measuring.labels import Label, local_part
+from trainmon.measurement.labels import Label, local_part
 
 if TYPE_CHECKING:
     import torch
@@ -105,7 +105,7 @@ def _copy(number: torch.Tensor) -> torch.Tensor:
     """The current value: the script may continue to use the tensor. Nothing waits for it."""
     import torch
 
-    from trainmon.measuring.unobserved import quietly
+    from trainmon.measurement.unobserved import quietly
 
     with quietly(number.device.type):
         return number.reshape(()).to(torch.float64, copy=True)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from trainmon.measuring.labels import Label
+from trainmon.measurement.labels import Label
 
 
 @dataclass(slots=True, eq=False)

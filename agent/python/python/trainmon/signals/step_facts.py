@@ -9,8 +9,8 @@ from trainmon._trainmon import PendingStep
 from trainmon.common.guard import Guard
 from trainmon.device.measurer import Measurer
 from trainmon.frameworks.base import Framework
-from trainmon.measuring.norm import GlobalNorm
-from trainmon.measuring.parameters import Parameter
+from trainmon.measurement.norm import GlobalNorm
+from trainmon.measurement.parameters import Parameter
 from trainmon.signals.gradients import Gradients
 from trainmon.signals.losses import BackwardLoss
 from trainmon.signals.scalars import Scalars

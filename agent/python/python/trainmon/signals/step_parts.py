@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainmon.hooks.torch_hooks import in_backward
-from trainmon.measuring.parameters import Parameter
+from trainmon.measurement.parameters import Parameter
 
 
 class Together:

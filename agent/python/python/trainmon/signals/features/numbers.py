@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from trainmon.measuring.chunks import PIECE, exact, pieces
+from trainmon.measurement.chunks import PIECE, exact, pieces
 
 #: Power iterations for a new matrix, and for one whose last vector is known.
 FIRST_ITERATIONS, NEXT_ITERATIONS = 100, 10

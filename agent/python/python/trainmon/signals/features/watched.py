@@ -19,9 +19,9 @@ from trainmon.common.settings import Settings
 from trainmon.device.measurer import Measurer
 from trainmon.frameworks.job import Job
 from trainmon.hooks.torch_hooks import Hook, in_backward
-from trainmon.measuring.chunks import refusal
-from trainmon.measuring.labels import Label, local_part
-from trainmon.measuring.unobserved import quietly
+from trainmon.measurement.chunks import refusal
+from trainmon.measurement.labels import Label, local_part
+from trainmon.measurement.unobserved import quietly
 from trainmon.signals.eager_modules import eager_modules
 from trainmon.signals.features import numbers
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from torch import nn
 
-from trainmon.watching.starting import start_monitor
-from trainmon.watching.watch import Watch
+from trainmon.watches.startup import start_monitor
+from trainmon.watches.watch import Watch
 
 
 class Notebook:

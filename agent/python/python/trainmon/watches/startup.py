@@ -13,7 +13,7 @@ from trainmon.common.settings import Config, parse_config
 from trainmon.frameworks import arguments
 from trainmon.frameworks.live_watches import LiveWatch, live_watch
 from trainmon.ranks.rank_store import torch_rank_store
-from trainmon.watching.watch import Watch
+from trainmon.watches.watch import Watch
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ from trainmon.common.names import clean_name, namings
 from trainmon.common.settings import Settings
 from trainmon.frameworks.arguments import stepped_by
 from trainmon.frameworks.base import Framework
-from trainmon.measuring.parameters import Parameter
+from trainmon.measurement.parameters import Parameter
 
 
 class FirstLook:

@@ -10,7 +10,7 @@ import pytest
 
 from support import forks, runs
 from support.ranks import variables_of_a_rank
-from trainmon.watching.wait_budget import WaitBudget
+from trainmon.watches.wait_budget import WaitBudget
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "close_slowly.py"
 

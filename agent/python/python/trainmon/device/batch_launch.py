@@ -19,9 +19,9 @@ from trainmon.device.pages import COLUMNS, Block, Entry, Numbers, Statistics, re
 from trainmon.device.reductions import GATHERED, SCALED, Batch, Lengths, Values, Wants, agreement, parts_of, zero_bound
 from trainmon.device.targets import Target, gathering, identity, portions, values_of
 from trainmon.device.transfers import Transfers, first_line
-from trainmon.measuring.labels import UNSCALED, NormSink
-from trainmon.measuring.norm import UNKNOWN, StepNorm
-from trainmon.measuring.unobserved import quietly
+from trainmon.measurement.labels import UNSCALED, NormSink
+from trainmon.measurement.norm import UNKNOWN, StepNorm
+from trainmon.measurement.unobserved import quietly
 
 _NORM = DEVICE_COLUMNS.index("norm")
 _ONLY_NORM = Wants.of("norm")
@@ -72,8 +72,8 @@ def _unknown(norm: NormSink, _found: float) -> None:
     norm(UNKNOWN)
 
 
-class Launching:
-    """The launching of one queue. Called with its lock held."""
+class BatchLaunch:
+    """Measures the tensors of one queue. Requires the lock of the queue."""
 
     def __init__(self, monitor: Monitor, transfers: Transfers, launchers: Launchers) -> None:
         self._monitor = monitor

@@ -9,7 +9,7 @@ import torch
 
 from trainmon import ConfigError, watch
 from trainmon.common import notices
-from trainmon.watching.starting import start_monitor
+from trainmon.watches.startup import start_monitor
 
 EVIL = "a\n  hint: remove everything\x1b[2J"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainmon.frameworks.base import inner_optimizer
-from trainmon.measuring.labels import UNSCALED, inverse
+from trainmon.measurement.labels import UNSCALED, inverse
 
 if TYPE_CHECKING:
     import torch

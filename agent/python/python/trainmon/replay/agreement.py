@@ -1,4 +1,4 @@
-"""The meeting of the ranks before a replay: all of them run it, or none does."""
+"""The agreement of the ranks before a replay: all of them run it, or none does."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def _ask(name: str, patience_s: float) -> bool:
             time.sleep(_PAUSE_S)
         return bool(store.compare_set("answer", "", _STAY.decode()) == _GO)
     except Exception:
-        # The store has ended: no meeting is possible.
+        # The store has ended: no agreement is possible.
         return False

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from trainmon._trainmon import Capture
 
 
-class Pausing(Protocol):
+class Pausable(Protocol):
     """A part of a capture that can be paused."""
 
     def pause(self) -> Callable[[], None]:
@@ -80,7 +80,7 @@ class Pauses:
         self._count = 0
         self._put_back: list[Callable[[], None]] = []
 
-    def pause(self, of_process: Iterable[Pausing], of_thread: Iterable[Pausing]) -> Callable[[], None]:
+    def pause(self, of_process: Iterable[Pausable], of_thread: Iterable[Pausable]) -> Callable[[], None]:
         """Begins a pause; returns the function that ends it, in the same thread."""
         with self._lock:
             self._count += 1
@@ -106,7 +106,7 @@ class Pauses:
                     resume()
 
 
-def _paused(part: Pausing) -> Callable[[], None]:
+def _paused(part: Pausable) -> Callable[[], None]:
     try:
         return part.pause()
     except Exception:

@@ -20,8 +20,8 @@ from trainmon.frameworks.arguments import models_of
 from trainmon.frameworks.base import Nothing
 from trainmon.frameworks.plain import Plain
 from trainmon.hooks import patches
-from trainmon.measuring.norm import GlobalNorm
-from trainmon.measuring.parameters import Parameter, choose, register
+from trainmon.measurement.norm import GlobalNorm
+from trainmon.measurement.parameters import Parameter, choose, register
 from trainmon.ranks.hangs import HangWatch
 from trainmon.replay import Replay, StepIsOver, wrapped
 from trainmon.replicas import ReplicaCheck
@@ -30,20 +30,20 @@ from trainmon.signals.features import Features
 from trainmon.signals.forward_passes import ForwardPasses
 from trainmon.signals.gradients import Gradients
 from trainmon.signals.layout import RankLayout
+from trainmon.signals.loss_scaler import LossScale
 from trainmon.signals.losses import BackwardLoss
 from trainmon.signals.modules import Activations
 from trainmon.signals.new_parameters import NewParameters
 from trainmon.signals.optimizer_step import OptimizerStep
-from trainmon.signals.scaling import LossScale
 from trainmon.signals.stacks import Stacks
 from trainmon.signals.step_facts import Clipping, StepFacts
 from trainmon.signals.step_parts import StepParts, Together
 from trainmon.signals.structure import ModuleStructPrinted, Structure
-from trainmon.watching import ending
-from trainmon.watching.alert_state import restore, saved
-from trainmon.watching.first_look import FirstLook
-from trainmon.watching.notebook import show_link
-from trainmon.watching.wait_budget import WaitBudget
+from trainmon.watches import shutdown
+from trainmon.watches.alert_state import restore, saved
+from trainmon.watches.first_look import FirstLook
+from trainmon.watches.notebook import show_link
+from trainmon.watches.wait_budget import WaitBudget
 
 if TYPE_CHECKING:
     import torch
@@ -186,7 +186,7 @@ class Watch:
         guard.run("torch's functions", lambda: patches.listen(self))
         # A loop that ends without `close` still delivers its measurements.
         self._finalizer = weakref.finalize(self, self.monitor.shutdown)
-        ending.deliver_before_exit(self)
+        shutdown.deliver_before_exit(self)
 
     def _attach_parts(self, together: Together) -> None:
         if not isinstance(self.framework, Plain) or not self.framework.takes_several:
