@@ -1,15 +1,7 @@
 //! The text of alerts.
 
-use trainmon_core::{
-    ALERT_DIGITS, Alert, AlertPhase, AlertRule, Expectation, GRAD_NORM_TOLERANCE, GradNormCheck, Step, short,
-};
+use trainmon_core::{ALERT_DIGITS, Alert, AlertPhase, AlertRule, GRAD_NORM_TOLERANCE, GradNormCheck, Step, short};
 
-/// From this multiple of its usual value on, a value is reported as such.
-const MIN_TIMES: f64 = 1.5;
-/// Below this share of its usual value, a value is reported as such.
-const MIN_SHARE: f64 = 0.67;
-/// The number of significant digits of such a multiple or share.
-const TIMES_DIGITS: usize = 2;
 /// The number of significant digits of norms from two sources, which may differ by little.
 const NORM_DIGITS: usize = 7;
 
@@ -48,37 +40,10 @@ pub(crate) fn sentence(
             "{series:#} has been exactly {value} for {steps} steps, with a constant gradient norm, up to step {since} on \
              rank {rank}"
         ),
-        _ => {
-            let (is, own) = match times_usual(alert) {
-                Some(times) => (times, Some(value)),
-                None => (value, None),
-            };
-            let values = values(own, &alert.expected);
-            format!("{series:#} is {is} at step {since} on rank {rank}{values}")
-        }
+        _ => alert.value_sentence(since),
     };
     let first = alert.moved_first.as_ref().map_or_else(String::new, |first| format!("; moved first: {first:#}"));
     format!("{rule}: {what}{first}")
-}
-
-/// The value as a multiple or a share of its usual value; `None` if they are of about the same size, or not comparable.
-fn times_usual(alert: &Alert) -> Option<String> {
-    let typical = alert.expected.typical.filter(|&typical| typical.is_finite() && typical > 0.0)?;
-    let times = alert.value / typical;
-    if !times.is_finite() || times <= 0.0 || (MIN_SHARE..MIN_TIMES).contains(&times) {
-        return None;
-    }
-    let is_above = times >= MIN_TIMES;
-    let (number, unit) = if is_above { (times, " times") } else { (100.0 * times, " % of") };
-    Some(format!("{}{unit} its usual value", short(number, TIMES_DIGITS)))
-}
-
-/// The value and the expected ones in parentheses; empty without any.
-fn values(own: Option<String>, Expectation { typical, lower, upper }: &Expectation) -> String {
-    let part = |words: &str, value: &Option<f64>| value.map(|value| format!("{words} {}", short(value, ALERT_DIGITS)));
-    let parts = [own, part("usually", typical), part("alert below", lower), part("alert above", upper)];
-    let listed: Vec<String> = parts.into_iter().flatten().collect();
-    if listed.is_empty() { String::new() } else { format!(" ({})", listed.join(", ")) }
 }
 
 fn norms(alert: &Alert, step: Step, check: GradNormCheck) -> String {

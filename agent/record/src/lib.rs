@@ -5,6 +5,7 @@
 
 mod alert;
 mod alert_marks;
+mod alert_text;
 mod alert_totals;
 mod causes;
 mod collective;

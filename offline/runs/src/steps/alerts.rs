@@ -8,8 +8,8 @@ use std::time::SystemTime;
 use serde::Deserialize;
 use trainmon_baseline::journals_in;
 use trainmon_core::{
-    ALERT_DIGITS, ALERTS_FILE, Alert, AlertEnd, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSeverity,
-    AlertSignal, Expectation, Group, Kind, MicroStep, Rank, Statistic, Step, layer_of, short,
+    ALERTS_FILE, Alert, AlertEnd, AlertPhase, AlertRule, AlertScope, AlertSeries, AlertSeverity, AlertSignal,
+    Expectation, Group, Kind, MicroStep, Rank, Statistic, Step, layer_of,
 };
 use trainmon_journal::Recovered;
 
@@ -136,16 +136,16 @@ type SeriesKey = (String, &'static str, Option<&'static str>);
 fn episodes(findings: Vec<Finding>, is_next: &dyn Fn(u64, u64) -> bool) -> Vec<Alert> {
     let mut by_series: BTreeMap<SeriesKey, Vec<(Finding, FindingParts)>> = BTreeMap::new();
     for finding in findings {
-        let Some(told) = told(&finding.message) else { continue };
-        let key = (finding.tag_name.clone(), told.rule.name(), told.statistic.map(Statistic::name));
-        by_series.entry(key).or_default().push((finding, told));
+        let Some(parts) = parts_of(&finding.message) else { continue };
+        let key = (finding.tag_name.clone(), parts.rule.name(), parts.statistic.map(Statistic::name));
+        by_series.entry(key).or_default().push((finding, parts));
     }
     let mut alerts = Vec::new();
     for mut of_series in by_series.into_values() {
         of_series.sort_by_key(|(finding, _)| finding.step);
         for episode in of_series.chunk_by(|(a, _), (b, _)| a.step == b.step || is_next(a.step, b.step)) {
-            if let [(first, told), ..] = episode {
-                alerts.push(alert(first, told, episode.len() as u64));
+            if let [(first, parts), ..] = episode {
+                alerts.push(alert(first, parts, episode.len() as u64));
             }
         }
     }
@@ -153,33 +153,30 @@ fn episodes(findings: Vec<Finding>, is_next: &dyn Fn(u64, u64) -> bool) -> Vec<A
     alerts
 }
 
-fn alert(finding: &Finding, told: &FindingParts, findings: u64) -> Alert {
-    let severity = match told.rule {
+fn alert(finding: &Finding, parts: &FindingParts, findings: u64) -> Alert {
+    let severity = match parts.rule {
         AlertRule::AnomalyNan | AlertRule::NonFinite | AlertRule::Stall | AlertRule::ReplicaMismatch => {
             AlertSeverity::Critical
         }
         _ => AlertSeverity::Warning,
     };
-    let series = series(finding, told.statistic);
-    let number = |value: f64| short(value, ALERT_DIGITS);
-    let usual = told.before.map_or_else(String::new, |before| format!(" (usually {})", number(before)));
-    let (rule, value) = (told.rule, number(told.value));
-    let message = format!("{rule}: {series} {value} at step {} on rank {}{usual}", finding.step, finding.rank);
-    Alert {
-        rule,
+    let mut alert = Alert {
+        rule: parts.rule,
         severity,
         phase: AlertPhase::Begins,
         findings,
         step: Step(finding.step),
         rank: Rank(finding.rank),
         time: SystemTime::UNIX_EPOCH,
-        series,
-        value: told.value,
-        expected: Expectation { typical: told.before, lower: None, upper: None },
-        message,
+        series: series(finding, parts.statistic),
+        value: parts.value,
+        expected: Expectation { typical: parts.before, lower: None, upper: None },
+        message: String::new(),
         moved_first: None,
         incident: None,
-    }
+    };
+    alert.message = format!("{}: {}", alert.rule, alert.value_sentence(alert.step));
+    alert
 }
 
 /// `0:fc1.weight/rank0/acc_grad`, `0:fc1.input:0/rank0/actv_grad`, `0:global/rank0/loss`.
@@ -214,7 +211,7 @@ fn series(finding: &Finding, statistic: Option<Statistic>) -> AlertSeries {
 }
 
 /// `Rule X reports anomaly signal in ('<tag>', '<op>') at step 7, current value 1.0, history mean 0.5.`
-fn told(message: &str) -> Option<FindingParts> {
+fn parts_of(message: &str) -> Option<FindingParts> {
     let (rule, rest) = message.strip_prefix("Rule ")?.split_once(" reports anomaly signal in ")?;
     let rule = AlertRule::ALL.into_iter().find(|known| known.name() == rule)?;
     let (series, numbers) = rest.rsplit_once(" at step ")?;
@@ -246,8 +243,8 @@ mod tests {
             value: 7.4e-9,
             before: Some(3.5e-9),
         };
-        assert_eq!(told(message), Some(expected));
-        assert_eq!(told("something else"), None);
+        assert_eq!(parts_of(message), Some(expected));
+        assert_eq!(parts_of("something else"), None);
     }
 
     #[test]
@@ -272,5 +269,6 @@ mod tests {
         let alerts = episodes(findings, &|a, b| b == a + 1);
         let told: Vec<_> = alerts.iter().map(|alert| (alert.step.0, alert.rule.name(), alert.findings)).collect();
         assert_eq!(told, [(1, "NonFinite", 1), (1, "Spike", 3), (9, "Spike", 1)]);
+        assert_eq!(alerts[1].message, "Spike: grad_reduced norm of `a.weight` is 0.5 at step 1 on rank 0");
     }
 }
