@@ -18,7 +18,7 @@ pub struct CollectiveCall<'a> {
     pub bytes: u64,
     /// The tensor that this rank sends, measured as the first argument. `None` if there is none or it cannot be read.
     pub input: Option<&'a TensorView<'a>>,
-    /// The line of the script that makes the call, if known. The times of its calls have their own row.
+    /// The line of the script that makes the call, if known. The times of calls from this line have their own row.
     pub caller: Option<&'a Arc<str>>,
     /// Whether it leaves records if collectives are measured. It is counted in any case.
     pub is_recorded: bool,

@@ -30,8 +30,8 @@ def test_planted_faults_are_found_and_named(tmp_path: Path) -> None:
     assert said.count("checked") == len(cases), said
     assert "is not measured" not in said, said
     assert "rank 1 is the straggler of the group `world`" in said
-    fault = "step 1: a tensor of `all_reduce/world` on this rank has 1 NaN or infinite element before the call (`pre_0`)"
-    assert fault in said
+    fault = "a tensor of `all_reduce/world` on this rank has 1 NaN or infinite element before the call (`pre_0`)"
+    assert f"step 1: {fault}" in said
     assert '"broadcast": [' in said and "communication_faults.py[" in said
 
 
