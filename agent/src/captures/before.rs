@@ -16,7 +16,7 @@ const STEPS: u64 = 50;
 /// The maximum number of rows that are written, about 40 MiB.
 const MAX_ROWS: usize = 200_000;
 
-/// The own numbers of the latest steps, such as their loss. Filled by the worker.
+/// Numbers of the latest steps, such as loss and learning rate. The worker adds them.
 #[derive(Debug, Default)]
 pub(crate) struct RecentSteps(Mutex<VecDeque<Value>>);
 

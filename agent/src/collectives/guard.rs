@@ -169,7 +169,7 @@ impl CollectiveGuard {
         }
     }
 
-    /// Records the statistics that [`request`](Self::request) requested for an argument, measured since `start`.
+    /// Records the statistics of an argument, requested by [`request`](Self::request) and measured since `start`.
     pub fn record(&self, slot: Slot, stats: TensorStats, start: Instant, bytes_read: u64) {
         let Some(records) = &self.records else { return };
         self.monitor.guard(HOOK, || {
@@ -192,7 +192,7 @@ impl CollectiveGuard {
         timing
     }
 
-    /// Ends an operation after `duration`, of which the caller waited for `waited`, if known. Received tensors may be
+    /// Ends an operation that took `duration`. The caller spent `waited` of it waiting, if known. Received tensors may be
     /// recorded until the guard is dropped. Further calls do not count the operation again.
     pub fn end(&mut self, duration: Duration, waited: Option<Duration>) -> CollectiveTiming {
         let Sent { op, ranks, dtype, shape, bytes, sequence } = self.sent;

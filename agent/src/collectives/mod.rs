@@ -50,8 +50,8 @@ impl Monitor {
     }
 
     /// The collective operations that this rank is in now, the oldest first. Each has its group, its number in the group, its
-    /// start and, if requested, the line that called it. Helps to examine a training that hangs, from any thread. Cost: a
-    /// copy of each.
+    /// start and, if requested, the line that called it. Use it to examine a training that hangs; it may be called from any
+    /// thread. Cost: a copy of each.
     pub fn open_collectives(&self) -> Vec<OpenCollective> {
         self.collective_totals().open().all()
     }

@@ -37,7 +37,7 @@ struct Warned {
 }
 
 impl Nonfinite {
-    /// Whether to warn about an argument, which happens once. After the call, only if the step has no warning yet: a
+    /// Whether to warn about an argument: once per argument, and after the call only if the step has no warning yet. A
     /// reported input explains the output.
     pub(super) fn is_new(&self, slot: Slot, step: Step) -> bool {
         let mut told = self.told.lock();

@@ -43,7 +43,7 @@ impl Readable for TensorView<'_> {
 pub enum Found<T> {
     /// In host memory.
     Here(T),
-    /// On a device. The tensor is queued there.
+    /// On a device, and already queued to be measured there.
     Queued,
     /// There is no tensor, for example for an output without gradient.
     Missing,
