@@ -1,4 +1,4 @@
-//! What is known of the steps before a capture: every row where there is a journal, else the numbers of the steps.
+//! The steps before a capture: with a journal all their rows, else only each step's own numbers.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -11,17 +11,17 @@ use trainmon_core::config::Config;
 use trainmon_core::{Record, Step, StepBatch, TensorInfo, TensorTable};
 use trainmon_journal::JournalView;
 
-/// Steps told of.
+/// The number of steps before a capture that are written.
 const STEPS: u64 = 50;
-/// Rows written at most: some 40 MiB.
+/// The maximum number of rows that are written, about 40 MiB.
 const MAX_ROWS: usize = 200_000;
 
-/// The numbers of the latest steps. Filled by the worker.
+/// Numbers of the latest steps, such as loss and learning rate. The worker adds them.
 #[derive(Debug, Default)]
 pub(crate) struct RecentSteps(Mutex<VecDeque<Value>>);
 
 impl RecentSteps {
-    /// A step has ended.
+    /// Adds a step that has ended.
     pub(crate) fn add(&self, batch: &StepBatch) {
         let mut steps = self.0.lock();
         if steps.len() as u64 > STEPS {
@@ -37,7 +37,7 @@ impl RecentSteps {
     }
 }
 
-/// Where the steps before are found.
+/// The sources of earlier steps: the journal, or the latest steps in memory.
 #[derive(Clone, Default)]
 pub(crate) struct StepsBefore {
     journal: Option<JournalView>,
@@ -50,13 +50,13 @@ impl StepsBefore {
         Self { journal, recent, tensors }
     }
 
-    /// What is to be read of the steps before `step`. Reads nothing yet.
+    /// Prepares to write the steps before `step`. Reads nothing yet.
     pub(crate) fn look(&self, config: &Config, step: Step) -> Before {
         Before { sources: self.clone(), config: config.clone(), step }
     }
 }
 
-/// The steps before one.
+/// The steps before a captured step. They are read when they are written.
 pub(crate) struct Before {
     sources: StepsBefore,
     config: Config,
@@ -64,10 +64,10 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    /// Writes a line of JSON for each step, behind each the lines of its rows where the journal has them.
+    /// Writes a line of JSON per step. If the journal has the step, a line for each of its rows follows.
     ///
     /// # Errors
-    /// The writer's.
+    /// Errors of the writer.
     pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let StepsBefore { journal, recent, tensors } = &self.sources;
         let Some(journal) = journal.as_ref().filter(|_| self.step.0 > 0) else {
@@ -78,7 +78,7 @@ impl Before {
         let first = Step(self.step.0.saturating_sub(STEPS));
         let mut rows = 0;
         for number in first.0..self.step.0 {
-            // One step at a time: they may be large.
+            // One step at a time, because a step may be large.
             for batch in journal.read_steps(Step(number)..=Step(number)) {
                 writeln!(out, "{}", facts(&batch))?;
                 for record in batch.records.iter().take(MAX_ROWS - rows) {
@@ -91,7 +91,7 @@ impl Before {
     }
 }
 
-/// A step's own numbers.
+/// A step's own numbers as JSON.
 fn facts(batch: &StepBatch) -> Value {
     json!({
         "step": batch.step.0,
@@ -105,7 +105,7 @@ fn facts(batch: &StepBatch) -> Value {
     })
 }
 
-/// A record, as a row of the CSV files has it.
+/// A record as JSON, with the columns of the CSV files.
 fn row(config: &Config, names: &[TensorInfo], batch: &StepBatch, record: &Record) -> Value {
     let info = names.get(record.tensor.index());
     let mut row = Map::new();
@@ -125,7 +125,7 @@ fn row(config: &Config, names: &[TensorInfo], batch: &StepBatch, record: &Record
     Value::Object(row)
 }
 
-/// A number, or one of the words that JSON has none for.
+/// A number as JSON; a string if it is not finite.
 fn number(value: f64) -> Value {
     trainmon_core::number::serialize(&value, serde_json::value::Serializer).unwrap_or(Value::Null)
 }

@@ -1,5 +1,5 @@
-//! What lies beside a capture that was asked for: who asked, and what is known of the steps before. Written on a thread that
-//! the training does not wait for.
+//! The files beside a requested capture: the request, and the steps before the capture. A thread writes them, so the
+//! training does not wait.
 
 mod before;
 mod replay_outcome;
@@ -16,11 +16,11 @@ pub(crate) use self::before::{RecentSteps, StepsBefore};
 pub use self::replay_outcome::ReplayOutcome;
 pub(crate) use self::request_file::RequestFile;
 
-/// What a monitor keeps for captures.
+/// The steps before a capture, and the threads that write the files beside dumps.
 #[derive(Default)]
 pub(crate) struct CaptureDesk {
     pub(crate) before: StepsBefore,
-    /// Threads that write what lies beside a dump.
+    /// One receiver per thread that writes files. It disconnects when the thread ends.
     writing: Mutex<Vec<Receiver<()>>>,
 }
 
@@ -29,13 +29,13 @@ impl CaptureDesk {
         Self { before, writing: Mutex::default() }
     }
 
-    /// Writes beside the training. Without a thread it is written here.
+    /// Writes the files in a new thread, or in this one if no thread can be started.
     pub(crate) fn write(&self, file: RequestFile) {
         let (alive, ended) = bounded::<()>(0);
         let file = Arc::new(file);
         let of_thread = Arc::clone(&file);
         let thread = std::thread::Builder::new().name("trainmon-request".to_owned()).spawn(move || {
-            // Dropped when the thread ends, however it ends.
+            // Dropped when the thread ends, even by a panic.
             let _alive = alive;
             step_back();
             of_thread.write();
@@ -49,11 +49,11 @@ impl CaptureDesk {
         writing.push(ended);
     }
 
-    /// Waits until all is written, until the deadline.
+    /// Waits until all files are written, at most until `deadline`.
     pub(crate) fn finish(&self, deadline: Instant) {
         let writing = std::mem::take(&mut *self.writing.lock());
         for thread in writing {
-            // Nothing is ever sent: it ends by dropping its side.
+            // The thread never sends. It drops its end when it has finished.
             let _ended = receive_by(&thread, deadline);
         }
     }

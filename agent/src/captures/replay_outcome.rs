@@ -1,20 +1,20 @@
-//! What became of a step that was run again.
+//! The outcome of a replayed step.
 
-/// What a step that was run again came to.
+/// The outcome of a replayed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayOutcome {
-    /// Whether its losses have the bits that they had the first time; `None` where there is none to compare.
+    /// Whether its losses are bitwise equal to those of the first run; `None` if there are none to compare.
     pub same_loss: Option<bool>,
     /// Whether its losses and all its gradients are finite.
     pub is_finite: bool,
 }
 
 impl ReplayOutcome {
-    /// Behind a sentence.
+    /// The end of the message about the capture.
     pub(crate) fn in_words(self) -> String {
         let loss = match self.same_loss {
-            Some(true) => "; its loss is the same as the first time",
-            Some(false) => "; its loss differs from the first time",
+            Some(true) => "; its loss is bitwise equal to that of the first run",
+            Some(false) => "; its loss differs from that of the first run",
             None => "",
         };
         let finite = if self.is_finite { "; its loss and gradients are finite" } else { "" };

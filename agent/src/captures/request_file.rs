@@ -1,4 +1,4 @@
-//! `request.json` and `steps_before.jsonl`, beside a dump.
+//! The files `request.json` and `steps_before.jsonl` beside a dump.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
@@ -14,12 +14,12 @@ use trainmon_core::Step;
 use super::before::Before;
 use super::replay_outcome::ReplayOutcome;
 
-/// For the owner, and to be read by the group: as the files of the dump.
+/// Writable by the owner and readable by the group, as the files of the dump.
 const FILE_MODE: u32 = 0o640;
 const REQUEST: &str = "request.json";
 const STEPS_BEFORE: &str = "steps_before.jsonl";
 
-/// What lies beside a dump.
+/// The files beside a dump.
 pub(crate) struct RequestFile {
     pub(crate) place: PathBuf,
     pub(crate) run: String,
@@ -30,14 +30,14 @@ pub(crate) struct RequestFile {
     pub(crate) began: SystemTime,
     pub(crate) bytes: u64,
     pub(crate) why: Option<String>,
-    /// What a step that was run again came to.
+    /// The outcome of a replay; `None` for a step that was not replayed.
     pub(crate) replayed: Option<ReplayOutcome>,
-    /// Of the capture's first step only.
+    /// The steps before the capture; only for its first step.
     pub(crate) before: Option<Before>,
 }
 
 impl RequestFile {
-    /// Writes the files. What cannot be written is left out: the dump is whole without.
+    /// Writes the files. A file that cannot be written is skipped, because the dump is complete without it.
     pub(crate) fn write(&self) {
         let has_steps = self
             .before
@@ -74,12 +74,12 @@ impl RequestFile {
     }
 }
 
-/// RFC 3339; null beyond its years.
+/// The time in RFC 3339; `None` if it is outside the supported years.
 fn text_of(time: SystemTime) -> Option<String> {
     jiff::Timestamp::try_from(time).ok().map(|stamp| stamp.to_string())
 }
 
-/// A file that appears whole, and takes no place of another. No link is followed.
+/// Writes a new temporary file and renames it to `path`, so that a partial file never appears there. Follows no link.
 fn put(path: &Path, write: impl FnOnce(&mut BufWriter<fs::File>) -> io::Result<()>) -> io::Result<()> {
     let in_the_making = path.with_extension(format!("{}.tmp", std::process::id()));
     let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&in_the_making)?;

@@ -1,4 +1,4 @@
-//! A group of ranks, and the calls of each operation in it.
+//! Groups of ranks, and the calls of each operation in a group.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,8 @@ use super::guard::{CallRecords, CollectiveGuard, Sent};
 use super::operation::Operation;
 use crate::monitor::Monitor;
 
-/// More operations of one kind in one group and step than any job has: those beyond are counted, and leave no records.
+/// The maximum number of recorded calls per operation, group and step, more than any job has. Further calls are only
+/// counted.
 const MAX_CALLS: u32 = 4096;
 
 /// A group of ranks that communicate. Cheap to clone; every clone is the same group.
@@ -24,8 +25,9 @@ pub struct CollectiveGroup {
 struct Shared {
     monitor: Monitor,
     group: Arc<ProcessGroup>,
-    /// Operations begun by all ranks together, and by two of them.
+    /// Collective operations begun.
     sequence: AtomicU64,
+    /// Sends and receives begun.
     point_to_point: AtomicU64,
     operations: [OnceLock<Arc<Operation>>; CollectiveOp::ALL.len()],
 }
@@ -42,24 +44,24 @@ impl CollectiveGroup {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The name: the `process_group` label.
+    /// The name of the group, used as the `process_group` label.
     pub fn name(&self) -> &str {
         &self.shared.group.name
     }
 
-    /// Its name, members and role.
+    /// The name, members and role of the group.
     pub fn process_group(&self) -> &Arc<ProcessGroup> {
         &self.shared.group
     }
 
-    /// How many operations have begun in it, sends and receives left out.
+    /// The number of operations begun in the group, without sends and receives.
     pub fn sequence(&self) -> u64 {
         self.shared.sequence.load(Ordering::Relaxed)
     }
 
-    /// Begins an operation. Its time runs from the moment this returns; measuring the input comes before.
+    /// Begins an operation. Its time starts when this returns, after the input was measured.
     ///
-    /// Cost: a few locks that are held for nanoseconds, and one pass over the input if `cc_pre_hook` asks for it.
+    /// Cost: a few locks that are held for nanoseconds, and one pass over the input if `cc_pre_hook` is set.
     pub fn start(&self, call: CollectiveCall<'_>) -> CollectiveGuard {
         let mut guard = self.prepare(&call);
         if let Some(input) = call.input {
@@ -69,8 +71,8 @@ impl CollectiveGroup {
         guard
     }
 
-    /// As [`start`](Self::start), but nothing is measured and the time does not run yet: the caller measures what goes in
-    /// and then calls [`CollectiveGuard::begin`].
+    /// Begins an operation without measuring its input or starting its time, unlike [`start`](Self::start). The caller
+    /// measures the input and then calls [`CollectiveGuard::begin`].
     pub fn prepare(&self, call: &CollectiveCall<'_>) -> CollectiveGuard {
         let Shared { monitor, group, .. } = &*self.shared;
         let CollectiveCall { op, dtype, shape, bytes, .. } = *call;
@@ -102,7 +104,7 @@ impl CollectiveGroup {
         })
     }
 
-    /// Where this call's records go; `None` if it leaves none.
+    /// The records of this call; `None` if it leaves none.
     fn records(&self, operation: &Arc<Operation>, call: &CollectiveCall<'_>) -> Option<CallRecords> {
         let monitor = &self.shared.monitor;
         let is_measured = monitor.collecting() && monitor.request(Kind::CommTime).is_some();
@@ -125,15 +127,15 @@ impl CollectiveGroup {
         }
         let timing = calls.timing(monitor, &operation.name, call.caller);
         drop(calls);
-        // Now, not when it ends: the step's columns stay as they are while it is held.
+        // Read now, not when the operation ends: the step's columns do not change while the step is pending.
         let request = monitor.request(Kind::Comm);
         let operation = Arc::clone(operation);
         Some(CallRecords { monitor: monitor.clone(), pending, request, operation, timing, number: MicroStep(place) })
     }
 }
 
-/// The shape that several tensors have together: of equal ones theirs, with how many there are in front; of others how many
-/// elements they have.
+/// The common shape of several tensors. For equal shapes, the number of tensors is the first dimension. Different shapes
+/// become one dimension with the total number of elements. A single tensor keeps its shape.
 pub fn stacked_shape(shapes: &[Shape]) -> Shape {
     let [first, ..] = shapes else { return Shape::default() };
     let elements = || shapes.iter().map(|shape| shape.elements() as i64).sum();

@@ -1,4 +1,4 @@
-//! An operation in progress, and what becomes of it.
+//! The guard of an operation in progress.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::label::Label;
 use crate::monitor::Monitor;
 use crate::pending_step::PendingStep;
 
-/// What an operation moves, and its number in the group.
+/// The properties of an operation that its timing and records contain.
 #[derive(Clone, Copy)]
 pub(super) struct Sent {
     pub(super) op: CollectiveOp,
@@ -27,20 +27,20 @@ pub(super) struct Sent {
     pub(super) sequence: u64,
 }
 
-/// The records of one call, kept for the step it began in even if it ends in a later one.
+/// The records of one call. They belong to the step in which it began, even if it ends in a later one.
 pub(super) struct CallRecords {
     pub(super) monitor: Monitor,
     pub(super) pending: PendingStep,
-    /// What is measured of its tensors.
+    /// The statistics of its tensors; `None` if they are not measured.
     pub(super) request: Option<Request>,
     pub(super) operation: Arc<Operation>,
     pub(super) timing: TensorId,
-    /// Of the call in the step.
+    /// The number of the call in the step.
     pub(super) number: MicroStep,
 }
 
 impl CallRecords {
-    /// What is to be measured of this argument, and as which tensor.
+    /// The request for an argument and the tensor that it is recorded as; `None` if it is not measured.
     fn asked(&self, slot: Slot) -> Option<(TensorId, Request)> {
         let request = self.request?;
         let collectives = self.monitor.config().collectives.as_ref()?;
@@ -55,7 +55,8 @@ impl CallRecords {
         Some((tensor, request))
     }
 
-    /// Tells that what goes in or has come out is not finite: only the rank that gives it can tell that it comes from there.
+    /// Warns if an argument is not finite before or after the call. Only the rank that sends a value can detect that the
+    /// value originates there.
     fn warn_of_nonfinite(&self, slot: Slot, stats: &TensorStats) {
         let asked = self.request.map_or(StatisticSet::EMPTY, |request| request.statistics);
         let count = |statistic, count| if asked.contains(statistic) { count } else { 0 };
@@ -63,18 +64,21 @@ impl CallRecords {
         if found == 0 || !self.operation.nonfinite.is_new(slot, self.pending.step()) {
             return;
         }
-        let what = match slot {
-            Slot::Pre(_) => "is given",
-            Slot::Post(_) => "has left behind",
+        let when = match slot {
+            Slot::Pre(_) => "before",
+            Slot::Post(_) => "after",
         };
         let (name, step) = (&self.operation.name, self.pending.step());
         let hint = match slot {
-            Slot::Pre(_) => "it comes from this rank: look at its gradients and activations of this step",
-            Slot::Post(_) => "set `cc_pre_hook` to see which rank it comes from",
+            Slot::Pre(_) => "it originates on this rank: check its gradients and activations of this step",
+            Slot::Post(_) => "to find the rank where it originates, set `cc_pre_hook`",
         };
-        let elements = if found == 1 { "element that is" } else { "elements that are" };
+        let elements = if found == 1 { "element" } else { "elements" };
         self.monitor.warn(
-            format!("step {step}: what `{name}` {what} on this rank has {found} {elements} not finite (`{slot}`)"),
+            format!(
+                "step {step}: a tensor of `{name}` on this rank has {found} NaN or infinite {elements} {when} the call \
+                 (`{slot}`)"
+            ),
             Some(hint.to_owned()),
         );
     }
@@ -84,18 +88,18 @@ impl CallRecords {
     }
 }
 
-/// What an operation has while it goes on: where it is counted, its place among the open ones; and where its records go.
+/// The state of an operation in progress: its counters, its entry among the open operations, and its records.
 pub(super) type Begun = (Arc<CollectiveSeries>, OpenSlot, Option<CallRecords>);
 
-/// An operation in progress. It may end on another thread and in another step than it began: an asynchronous one ends
-/// where it is waited for. Dropped without an end it counts as failed.
-#[must_use = "dropped at once, the operation counts as failed"]
+/// An operation in progress. It may end on another thread and in a later step: an asynchronous operation ends where the
+/// training waits for it. If it is dropped without an end, it counts as failed.
+#[must_use = "if the guard is dropped without an end, the operation counts as failed"]
 pub struct CollectiveGuard {
     monitor: Monitor,
     sent: Sent,
-    /// `None` once ended, and where the hook is disabled.
+    /// `None` after the end, and if the hook is disabled.
     running: Option<(Arc<CollectiveSeries>, OpenSlot)>,
-    /// Kept when it has ended, for what it has received.
+    /// Kept after the end, to record the received tensors.
     records: Option<CallRecords>,
     started: Instant,
 }
@@ -109,7 +113,7 @@ impl CollectiveGuard {
         Self { monitor, sent, running, records, started }
     }
 
-    /// Its time runs from now.
+    /// Starts the operation's time now.
     pub fn begin(&mut self) {
         self.started = Instant::now();
         if let Some((_, slot)) = &self.running {
@@ -117,13 +121,13 @@ impl CollectiveGuard {
         }
     }
 
-    /// When its time began.
+    /// The start of the operation's time.
     pub fn started(&self) -> Instant {
         self.started
     }
 
-    /// What is measured of an argument; `None` if nothing is, and for a call that leaves no records. The caller measures
-    /// it and tells [`record`](Self::record).
+    /// The request for an argument; `None` if it is not measured or the call leaves no records. The caller measures the
+    /// argument and calls [`record`](Self::record).
     pub fn request(&self, slot: Slot) -> Option<Request> {
         self.asked(slot).map(|(_, request)| request)
     }
@@ -133,19 +137,19 @@ impl CollectiveGuard {
         self.monitor.guard(HOOK, || records.asked(slot))?
     }
 
-    /// Whether any of its tensors may be measured.
+    /// Whether any tensors of the operation may be measured.
     pub fn measures_payload(&self) -> bool {
         let is_asked = self.monitor.config().collectives.as_ref().is_some_and(|collectives| collectives.payload);
         is_asked && self.records.as_ref().is_some_and(|records| records.request.is_some())
     }
 
-    /// What a tensor is measured as, for a front that measures it by itself: see [`request`](Self::request).
+    /// The label of an argument that [`request`](Self::request) covers, for a front that measures and records it itself.
     pub fn label(&self, slot: Slot) -> Option<Label> {
         let (tensor, _) = self.asked(slot)?;
         Some(Label { tensor, kind: Kind::Comm, micro_step: self.records.as_ref()?.number })
     }
 
-    /// Measures an argument, if that is asked for. Cost: one pass over it.
+    /// Measures an argument if it is requested. Cost: one pass over it.
     pub fn measure(&self, slot: Slot, view: &TensorView<'_>) {
         let start = Instant::now();
         if let Some(request) = self.request(slot) {
@@ -157,15 +161,15 @@ impl CollectiveGuard {
         }
     }
 
-    /// Warns, once for each argument and once a step at most, if what this rank gives or has received is not finite.
-    /// Not for a buffer that the call is to fill.
+    /// Warns if an argument is not finite: once per argument, and after the call only if the step has no such warning yet.
+    /// Do not pass a buffer that the call has yet to fill.
     pub fn warn_of_nonfinite(&self, slot: Slot, stats: &TensorStats) {
         if let Some(records) = &self.records {
             self.monitor.guard(HOOK, || records.warn_of_nonfinite(slot, stats));
         }
     }
 
-    /// Records what was found of an argument that [`request`](Self::request) asked for, since `start`.
+    /// Records the statistics of an argument, requested by [`request`](Self::request) and measured since `start`.
     pub fn record(&self, slot: Slot, stats: TensorStats, start: Instant, bytes_read: u64) {
         let Some(records) = &self.records else { return };
         self.monitor.guard(HOOK, || {
@@ -175,10 +179,10 @@ impl CollectiveGuard {
         });
     }
 
-    /// Ends the operation: it succeeded, and the caller waited for it all the while. `output` is what this rank has
-    /// received, where it can be read.
+    /// Ends an operation that succeeded and that the caller waited for throughout. `output` is the tensor that this rank
+    /// received, if it can be read.
     ///
-    /// The time ends when this is called. Cost: a few locks, and one pass over the output where the config asks for it.
+    /// The time ends when this is called. Cost: a few locks, and one pass over the output if the config requests it.
     pub fn finish(mut self, output: Option<&TensorView<'_>>) -> CollectiveTiming {
         let duration = self.started.elapsed();
         let timing = self.end(duration, Some(duration));
@@ -188,13 +192,13 @@ impl CollectiveGuard {
         timing
     }
 
-    /// Ends the operation: it took so long, of which the caller waited a part, where that is known. What it has received may
-    /// be recorded until the guard is dropped. Ending it again changes nothing.
+    /// Ends an operation that took `duration`. The caller spent `waited` of it waiting, if known. Received tensors may be
+    /// recorded until the guard is dropped. Further calls do not count the operation again.
     pub fn end(&mut self, duration: Duration, waited: Option<Duration>) -> CollectiveTiming {
         let Sent { op, ranks, dtype, shape, bytes, sequence } = self.sent;
         let timing = CollectiveTiming::of(op, ranks, bytes, duration);
         if self.is_in_child() {
-            // Another thread may have held a lock of ours when the process forked.
+            // Another thread may have held one of the locks when the process forked.
             (self.running, self.records) = (None, None);
             return timing;
         }
@@ -212,8 +216,8 @@ impl CollectiveGuard {
         timing
     }
 
-    /// Ends the operation without its time: nobody waited for it, so that nobody knows when it ended. It is no failure, and
-    /// leaves a record with NaN for what is not known.
+    /// Ends an operation whose end is unknown because the caller did not wait for it. It does not count as failed, and
+    /// its record has NaN for unknown values.
     pub fn release(mut self) {
         let Some((_, slot)) = self.running.take() else { return };
         if self.is_in_child() {

@@ -1,4 +1,4 @@
-//! One operation in one group: what its calls are records of.
+//! One operation in one group, and the tensors that its calls are recorded as.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use trainmon_core::{CollectiveSeries, Step, TensorId};
 use super::call::Slot;
 use crate::monitor::Monitor;
 
-/// Lines of a script that call one operation in one group; those beyond share the row without a line.
+/// The maximum number of script lines with their own row, per operation and group. Further lines share the row without
+/// a line.
 const MAX_CALLERS: usize = 256;
 
 /// One operation in one group.
@@ -18,11 +19,11 @@ pub(super) struct Operation {
     pub(super) series: Arc<CollectiveSeries>,
     pub(super) calls: Mutex<Calls>,
     slots: Mutex<Vec<(Slot, TensorId)>>,
-    /// Of which tensors the user was told that they are not finite.
+    /// The arguments reported as not finite.
     pub(super) nonfinite: Nonfinite,
 }
 
-/// Arguments that were told to be not finite.
+/// The arguments that were reported as not finite.
 #[derive(Default)]
 pub(super) struct Nonfinite {
     told: Mutex<Warned>,
@@ -31,17 +32,17 @@ pub(super) struct Nonfinite {
 #[derive(Default)]
 struct Warned {
     slots: Vec<Slot>,
-    /// When something of the operation was told last.
+    /// The last step with a reported argument.
     step: Option<Step>,
 }
 
 impl Nonfinite {
-    /// Whether the user is to be told of an argument: each once. What a call has left behind follows from what it was given, if that
-    /// was told in the same step.
+    /// Whether to warn about an argument: once per argument, and after the call only if the step has no warning yet. A
+    /// reported input explains the output.
     pub(super) fn is_new(&self, slot: Slot, step: Step) -> bool {
         let mut told = self.told.lock();
         if matches!(slot, Slot::Pre(_)) && told.slots.contains(&slot) {
-            // What comes of it was told as well.
+            // The earlier warning about this input covers its output too.
             told.step = Some(step);
         }
         if told.slots.contains(&slot) || (matches!(slot, Slot::Post(_)) && told.step == Some(step)) {
@@ -59,7 +60,7 @@ pub(super) struct Calls {
     pub(super) step: Step,
     pub(super) attempt: u64,
     pub(super) next: u32,
-    /// What the times of a call from this line are a record of.
+    /// The tensors that the times of calls are recorded as, by calling line.
     timings: HashMap<Option<Arc<str>>, TensorId>,
 }
 
@@ -83,7 +84,7 @@ impl Operation {
         Self { name, series, calls: Mutex::default(), slots: Mutex::default(), nonfinite: Nonfinite::default() }
     }
 
-    /// What the statistics of an argument are a record of.
+    /// The tensor that the statistics of an argument are recorded as.
     pub(super) fn slot(&self, monitor: &Monitor, slot: Slot) -> TensorId {
         let mut slots = self.slots.lock();
         if let Some(&(_, known)) = slots.iter().find(|(known, _)| *known == slot) {

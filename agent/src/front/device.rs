@@ -1,14 +1,13 @@
-//! The seam of every device path: which numbers are asked of a device, and how they lie in its result.
+//! The interface to every device path: the numbers that a device computes, and their layout in its result.
 //!
-//! A path (libtorch's operators, torch's from Python, a fused kernel to come) measures tensors of one device in a batch.
-//! It is given a [`DevicePlan`], and fills a float64 table of one [`DeviceRow`] per tensor, in the tensors' order, without
-//! making the host wait; a path without a column for a number leaves it 0. What reaches the host becomes readings by
-//! [`DeviceRow::stats`].
+//! A path (libtorch's operators, torch's from Python, a fused kernel) measures tensors of one device in a batch. For a
+//! [`DevicePlan`], it fills a float64 table with one [`DeviceRow`] per tensor, in the tensors' order. It does not make the
+//! host wait, and leaves 0 in columns that it does not compute. On the host, [`DeviceRow::stats`] converts the rows.
 
 use trainmon_core::{Dtype, Scalar, Shape, Statistic, TensorStats};
 use trainmon_stats::Request;
 
-/// One number of a result row, by its place in it.
+/// A column of a result row. Its position here is its position in the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceColumn {
     /// Smallest element (magnitude for complex), NaN if any is. Integers beyond 2^53 are rounded.
@@ -21,11 +20,11 @@ pub enum DeviceColumn {
     Norm,
     /// Sample standard deviation; NaN below two elements.
     Std,
-    /// NaN elements.
+    /// The number of NaN elements.
     Nans,
-    /// Infinite elements.
+    /// The number of infinite elements.
     Infs,
-    /// Elements with a magnitude below eps.
+    /// The number of elements with a magnitude below eps.
     Zeros,
 }
 
@@ -34,7 +33,7 @@ impl DeviceColumn {
     pub const ALL: [Self; 8] =
         [Self::Min, Self::Max, Self::Mean, Self::Norm, Self::Std, Self::Nans, Self::Infs, Self::Zeros];
 
-    /// The name: that of its statistic.
+    /// The name of the column's statistic.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Min => "min",
@@ -49,24 +48,24 @@ impl DeviceColumn {
     }
 }
 
-/// What a device computes of each tensor of a batch.
+/// The columns that a device computes for each tensor of a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DevicePlan {
-    /// A bit per column, by its place.
+    /// A bit per column, at its position.
     columns: u8,
-    /// Below which magnitude an element counts as zero.
+    /// The magnitude below which an element counts as zero.
     pub eps: f64,
 }
 
 impl DevicePlan {
-    /// The columns that the statistics asked for are made of: the largest magnitude of the two extremes, an id of the
-    /// smallest. Checksums are not taken on a device.
+    /// The columns that the requested statistics are computed from: the largest magnitude from the two extremes, an id from
+    /// the smallest. A device computes no checksums.
     pub fn of(request: Request) -> Self {
         let columns = request.statistics.iter().flat_map(|statistic| columns(statistic).iter());
         Self { columns: columns.fold(0, |all, &column| all | 1 << column as u8), eps: request.eps }
     }
 
-    /// Whether a column is asked for.
+    /// Whether a column is requested.
     pub const fn contains(self, column: DeviceColumn) -> bool {
         self.columns & 1 << column as u8 != 0
     }
@@ -87,17 +86,17 @@ fn columns(statistic: Statistic) -> &'static [DeviceColumn] {
     }
 }
 
-/// What a device found in one tensor; columns that were not asked for mean nothing.
+/// The numbers that a device computed for one tensor. Columns that were not requested are meaningless.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceRow(pub [f64; DeviceColumn::ALL.len()]);
 
 impl DeviceRow {
-    /// One number.
+    /// The number in a column.
     pub const fn get(&self, column: DeviceColumn) -> f64 {
         self.0[column as usize]
     }
 
-    /// The statistics of a tensor of this type and shape; of an empty one whatever the device says.
+    /// The statistics of a tensor of this type and shape. For an empty tensor, the row is ignored.
     pub fn stats(&self, dtype: Dtype, shape: Shape) -> TensorStats {
         let empty = TensorStats::empty(dtype, shape);
         let count = shape.elements() as u64;
@@ -105,7 +104,7 @@ impl DeviceRow {
             return empty;
         }
         let Self([min, max, mean, norm, std, nans, infs, zeros]) = *self;
-        // `max` would pass a NaN over.
+        // `f64::max` ignores NaN.
         let abs_max = if min.is_nan() || max.is_nan() { f64::NAN } else { min.abs().max(max.abs()) };
         TensorStats {
             min: scalar(dtype, min),
@@ -123,7 +122,7 @@ impl DeviceRow {
     }
 }
 
-/// An extreme in the dtype's own arithmetic.
+/// Converts an extreme to the scalar type of `dtype`.
 fn scalar(dtype: Dtype, value: f64) -> Scalar {
     match dtype {
         Dtype::I8 | Dtype::I16 | Dtype::I32 | Dtype::I64 => Scalar::Int(value as i64),

@@ -1,30 +1,30 @@
-//! The reading of a tensor times a factor, without touching the tensor.
+//! The reading of a tensor times a factor, without changing the tensor.
 
 use trainmon_core::{Scalar, Statistic, TensorStats};
 use trainmon_stats::Request;
 
-/// What every value is meant to be multiplied by: 1 / loss scale. Finite and above zero.
+/// The factor for every value, 1 / loss scale. Finite and above zero.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Factor(f64);
 
 impl Factor {
-    /// Values as they are.
+    /// Leaves values unchanged.
     pub(super) const ONE: Self = Self(1.0);
 
-    /// `None` for what no loss scale gives.
+    /// `None` unless `factor` is finite and above zero.
     pub(super) fn new(factor: f64) -> Option<Self> {
         (factor.is_finite() && factor > 0.0).then_some(Self(factor))
     }
 
-    /// What to ask of the tensor as it is, so that [`scale`](Self::scale) makes the reading asked for.
+    /// The request for the unscaled tensor. [`scale`](Self::scale) converts its reading to the requested one.
     ///
-    /// |x| x factor < eps is |x| < eps / factor.
+    /// |x| x factor < eps is equivalent to |x| < eps / factor.
     pub(super) fn request(self, request: Request) -> Request {
         let eps = if request.statistics.contains(Statistic::Zeros) { request.eps / self.0 } else { 0.0 };
         Request { eps, ..request }
     }
 
-    /// The reading of the scaled tensor from that of the tensor as it is. Checksums stay those of the memory.
+    /// Converts the reading of the unscaled tensor to that of the scaled one. Checksums remain those of the memory.
     pub(super) fn scale(self, reading: TensorStats) -> TensorStats {
         if self == Self::ONE {
             return reading;

@@ -1,4 +1,4 @@
-//! Readings that can be used twice: a tensor nobody wrote to since need not be read again.
+//! A cache of readings: a tensor that was not written since its last reading is not read again.
 
 use std::collections::HashMap;
 
@@ -7,17 +7,17 @@ use parking_lot::Mutex;
 use trainmon_core::{Dtype, Kind, Step, TensorId, TensorStats, TensorView};
 use trainmon_stats::{Request, sample};
 
-/// Kinds that show one tensor at different moments.
+/// A group of kinds that measure the same tensor at different moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Family {
-    /// Within one step only: the next backward pass writes the gradient anew.
+    /// Reused within one step only, because the next backward pass writes the gradient again.
     Gradient,
-    /// For as long as nobody writes.
+    /// Reused until the parameter is written.
     Parameter,
 }
 
 impl Family {
-    /// The family of a kind; `None` where every reading is of its own.
+    /// The family of a kind; `None` if its readings are never reused.
     pub(super) fn of(kind: Kind) -> Option<Self> {
         match kind {
             Kind::GradUnreduced | Kind::GradReduced => Some(Self::Gradient),
@@ -27,21 +27,21 @@ impl Family {
     }
 }
 
-/// What must be the same for a reading to hold still.
+/// The properties that must be unchanged for a reading to be reused.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Contents {
     address: usize,
     dtype: Dtype,
     version: i64,
-    /// Of sizes, strides and some elements: what is written behind torch's back shows there.
+    /// A hash of sizes, strides and some elements, which detects writes that torch does not count.
     sample: u64,
-    /// Of a gradient.
+    /// The step; `None` for a parameter.
     step: Option<Step>,
 }
 
 impl Contents {
-    /// The contents of a tensor now. `None` where a write could go unnoticed: torch does not count, or the samples are
-    /// nearly all zero.
+    /// The current contents of a tensor. `None` if a write could go undetected: torch does not count writes, or nearly all
+    /// samples are zero.
     pub(super) fn of(view: &TensorView<'_>, version: Option<i64>, family: Family, step: Step) -> Option<Self> {
         let (version, sample) = (version?, sample(view)?);
         let step = (family == Family::Gradient).then_some(step);
@@ -51,13 +51,13 @@ impl Contents {
 
 type Readings = HashMap<(TensorId, Family), (Contents, Request, TensorStats), RandomState>;
 
-/// The last reading of every tensor that may be known. The lock is held for nanoseconds, and in Python only while the
-/// interpreter is: a fork finds it free.
+/// The last reading of every tensor whose readings may be reused. The lock is held for nanoseconds. In Python, it is held
+/// only together with the interpreter's lock, so that it is free during a fork.
 #[derive(Debug, Default)]
 pub(super) struct Known(Mutex<Readings>);
 
 impl Known {
-    /// The reading, if the tensor still has these contents and the request is the same.
+    /// Returns the reading if the tensor still has these contents and the request is the same.
     pub(super) fn recall(
         &self,
         tensor: TensorId,
@@ -70,7 +70,7 @@ impl Known {
         (asked == &request && then == contents).then_some(*reading)
     }
 
-    /// The contents are those of the reading from now on.
+    /// Stores a reading with the contents that it was taken from.
     pub(super) fn remember(
         &self,
         tensor: TensorId,
@@ -82,7 +82,7 @@ impl Known {
         self.0.lock().insert((tensor, family), (contents, request, reading));
     }
 
-    /// The next reading is taken anew.
+    /// Removes the reading, so that the tensor is read again.
     pub(super) fn forget(&self, tensor: TensorId, family: Family) {
         self.0.lock().remove(&(tensor, family));
     }

@@ -1,4 +1,4 @@
-//! The latest reading of every tensor, for those who ask in the middle of a step.
+//! The latest reading of every tensor, for scripts that query it during a step.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,33 +9,33 @@ use trainmon_core::{Kind, MicroStep, Reading, StatisticSet, Step, TensorId};
 
 use crate::label::Label;
 
-/// One tensor's latest reading of one kind.
+/// The latest reading of one tensor and kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Latest {
     step: Step,
-    /// The micro-batch it was taken in.
+    /// The micro-batch of the reading.
     pub micro_step: MicroStep,
-    /// What was measured.
+    /// The measured statistics.
     pub statistics: StatisticSet,
-    /// The reading.
+    /// The measured values.
     pub reading: Reading,
 }
 
-/// The latest readings. Memory: about 250 bytes for each tensor and kind ever measured.
+/// The latest readings. Memory: about 250 bytes per tensor and kind ever measured.
 ///
-/// In Python the lock is only held while the interpreter is: a fork never finds it taken.
+/// In Python, the lock is held only together with the interpreter's lock, so that it is free during a fork.
 #[derive(Debug, Default)]
 pub struct LatestReadings(Mutex<Readings>);
 
 type Readings = HashMap<(Kind, TensorId), Latest, RandomState>;
 
 impl LatestReadings {
-    /// Remembers a reading of a step, which holds these statistics.
+    /// Stores a reading of a step, which contains these statistics.
     pub fn remember(&self, step: Step, label: Label, statistics: StatisticSet, reading: Reading) {
         self.of_step(step).remember(label, statistics, reading);
     }
 
-    /// Where many readings of a step are remembered: nobody else gets at them meanwhile.
+    /// Locks the readings, to store several of one step.
     pub fn of_step(&self, step: Step) -> Remembering<'_> {
         Remembering { readings: self.0.lock(), step }
     }
@@ -45,7 +45,7 @@ impl LatestReadings {
         self.0.lock().get(&(kind, tensor)).filter(|latest| latest.step == step).map(|latest| latest.reading)
     }
 
-    /// Forgets the readings of these tensors.
+    /// Removes the readings of these tensors.
     pub fn forget(&self, kind: Kind, tensors: &[TensorId]) {
         let mut readings = self.0.lock();
         for &tensor in tensors {
@@ -53,7 +53,7 @@ impl LatestReadings {
         }
     }
 
-    /// The latest reading of every tensor of a kind since `oldest`, in the order of registration.
+    /// The latest readings of a kind that were taken in step `oldest` or later, in the order of their tensors' registration.
     pub fn of(&self, kind: Kind, oldest: Step) -> Vec<(TensorId, Latest)> {
         let readings = self.0.lock();
         let all = readings.iter().filter(|((its_kind, _), latest)| *its_kind == kind && latest.step >= oldest);
@@ -63,18 +63,18 @@ impl LatestReadings {
     }
 }
 
-/// See [`LatestReadings::of_step`].
+/// The locked readings, to store several of one step; see [`LatestReadings::of_step`].
 pub struct Remembering<'a> {
     readings: MutexGuard<'a, Readings>,
     step: Step,
 }
 
 impl Remembering<'_> {
-    /// As [`LatestReadings::remember`].
+    /// Stores a reading; see [`LatestReadings::remember`].
     pub fn remember(&mut self, label: Label, statistics: StatisticSet, reading: Reading) {
         let Label { tensor, kind, micro_step } = label;
         let latest = Latest { step: self.step, micro_step, statistics, reading };
-        // In place: an insertion would hand the old one back.
+        // Assigned in place, because an insertion would return the old reading.
         match self.readings.entry((kind, tensor)) {
             Entry::Occupied(mut known) => *known.get_mut() = latest,
             Entry::Vacant(place) => {

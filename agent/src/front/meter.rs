@@ -1,4 +1,4 @@
-//! The one way a tensor gets measured, whatever shows it.
+//! The measurement of tensors for all fronts.
 
 use std::fmt::Display;
 use std::time::Instant;
@@ -13,44 +13,44 @@ use super::{Found, LatestReadings, Readable, Snapshot};
 use crate::label::Label;
 use crate::monitor::Monitor;
 
-/// What is shown, and how.
+/// The label of a tensor and the way to read it.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
-    /// The record it becomes.
+    /// The label of its record.
     pub label: Label,
-    /// What every value is meant to be multiplied by: 1 / loss scale.
+    /// The factor for every value, 1 / loss scale.
     pub factor: f64,
-    /// Whether nobody writes the tensor behind torch's back: a reading of it that still holds is used again.
+    /// Whether torch counts all writes to the tensor, so that a reading may be reused until the next write.
     pub may_be_known: bool,
 }
 
 impl Shown {
-    /// Read anew, its values as they are.
+    /// A tensor that is always read, with its values unchanged.
     pub fn new(label: Label) -> Self {
         Self { label, factor: 1.0, may_be_known: false }
     }
 }
 
-/// What was measured: the reading, and the statistics that it was asked for.
+/// A reading and the statistics that were requested.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
-    /// Its other fields mean nothing.
+    /// The requested statistics. Other fields of the reading are meaningless.
     pub statistics: StatisticSet,
-    /// The reading, times the factor.
+    /// The reading, multiplied by the factor.
     pub reading: TensorStats,
 }
 
 impl Measured {
-    /// The norm, if it was asked for.
+    /// The norm, if it was requested.
     pub fn norm(&self) -> Option<f64> {
         self.statistics.contains(Statistic::Norm).then_some(self.reading.norm)
     }
 }
 
-/// Measures what a front shows, and records it.
+/// Measures and records the tensors of a front.
 ///
-/// Every method asks first whether the tensor is measured in this step: only then the front looks for its memory. What
-/// cannot be read is counted, and told once per reason.
+/// Every method first checks whether the tensor is measured in this step. Only then does the front locate its memory. An
+/// unreadable tensor is counted, and each reason is logged once.
 pub struct Meter {
     monitor: Monitor,
     known: Known,
@@ -59,13 +59,13 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter that remembers no more than a tensor's last reading.
+    /// A meter that stores only the readings that it may reuse.
     pub fn new(monitor: Monitor) -> Self {
         Self { monitor, known: Known::default(), copies: Copies::default(), latest: None }
     }
 
-    /// Remembers the latest readings too, for a script that asks in the middle of a step: some 250 bytes per tensor and
-    /// kind, and some 50 ns per reading.
+    /// Also stores the latest readings, for scripts that query them during a step. Cost: about 250 bytes per tensor and
+    /// kind, and about 50 ns per reading.
     #[must_use]
     pub fn with_latest(self) -> Self {
         Self { latest: Some(LatestReadings::default()), ..self }
@@ -76,15 +76,15 @@ impl Meter {
         &self.monitor
     }
 
-    /// The latest readings, if they are remembered.
+    /// The latest readings, if they are stored.
     pub fn latest(&self) -> Option<&LatestReadings> {
         self.latest.as_ref()
     }
 
-    /// Measures a tensor and records it. `None` if it is not measured now, or no reading of it is at hand.
+    /// Measures a tensor and records it. `None` if it is not measured now, or its reading is not available yet.
     ///
-    /// Cost: one pass over the tensor. One that may be known and was not written since is not read: some 64 elements are
-    /// looked at, for writes that torch did not count.
+    /// Cost: one pass over the tensor. If its last reading may be reused, only about 64 elements are read, to detect writes
+    /// that torch did not count.
     pub fn measure<T: Readable, E: Display>(
         &self,
         shown: Shown,
@@ -120,14 +120,14 @@ impl Meter {
         Some(Measured { statistics: request.statistics, reading })
     }
 
-    /// The next reading of this tensor, and of the kinds that show it at other moments, is taken anew.
+    /// Forces the next measurement of this tensor, in any kind of its family, to read it.
     pub fn forget(&self, label: Label) {
         if let Some(family) = Family::of(label.kind) {
             self.known.forget(label.tensor, family);
         }
     }
 
-    /// Measures tensors side by side and records them. One that cannot be measured is counted and told; the others are.
+    /// Measures tensors in parallel and records them. An unreadable tensor is counted and logged; the others are measured.
     pub fn measure_all<T: Readable, E: Display, F>(&self, shown: impl Iterator<Item = (Label, F)>)
     where
         F: FnOnce() -> Result<Found<T>, E>,
@@ -146,7 +146,7 @@ impl Meter {
         let asked: Vec<_> = views.iter().map(|&(_, request, view)| (view, request)).collect();
         let readings = first.run(views.iter().map(|(.., view)| view.elements()).sum(), || measure_all(&asked));
         for ((label, request, view), reading) in views.into_iter().zip(readings) {
-            // The first bears the time of all.
+            // The first record gets the time of all.
             let cost = (start, view.size_in_bytes() as u64);
             let read = |now| if now == request { reading } else { measure(&view, now) };
             if let Some((reading, request)) = self.monitor.record_read(label, request, cost, read) {
@@ -156,8 +156,8 @@ impl Meter {
         }
     }
 
-    /// Records for a label the reading that another tensor of its kind got in this step; false if there is none, or the
-    /// latest are not remembered.
+    /// Records this step's reading of the tensor `of` for `label`. Returns false if there is none, or if the latest readings
+    /// are not stored.
     pub fn repeat(&self, label: Label, of: TensorId) -> bool {
         let start = Instant::now();
         let in_step = |latest: &LatestReadings| latest.in_step(label.kind, of, self.monitor.step());
@@ -166,7 +166,7 @@ impl Meter {
         true
     }
 
-    /// Records a reading made elsewhere, if its kind is measured. The time since `start` is booked with it.
+    /// Records a reading made elsewhere, if its kind is measured. Its cost is the time since `start`.
     pub fn record(&self, label: Label, reading: impl Into<Reading>, start: Instant, bytes_read: u64) {
         let Some(request) = self.monitor.request(label.kind) else { return };
         let reading = reading.into();
@@ -174,7 +174,7 @@ impl Meter {
         self.monitor.record(label.with(reading), start.elapsed(), bytes_read);
     }
 
-    /// As [`Monitor::retract`]; a reading that is taken back is nobody's latest either.
+    /// Withdraws records as [`Monitor::retract`] does. Without `keep_last`, also removes the latest readings.
     pub fn retract(&self, kind: Kind, tensors: &[TensorId], keep_last: bool) {
         if let Some(latest) = self.latest.as_ref().filter(|_| !keep_last) {
             latest.forget(kind, tensors);
@@ -182,7 +182,7 @@ impl Meter {
         self.monitor.retract(kind, tensors, keep_last);
     }
 
-    /// Keeps a copy of a parameter, if updates are measured in this step. Cost: one pass; memory for the copy the first time.
+    /// Copies a parameter if updates are measured in this step. Cost: one pass, and memory for the first copy.
     pub fn keep_copy<T: Readable, E: Display>(&self, id: TensorId, find: impl FnOnce() -> Result<Found<T>, E>) {
         self.copies.discard(id);
         let label = Label::new(id, Kind::Update);
@@ -190,7 +190,7 @@ impl Meter {
             return;
         }
         let start = Instant::now();
-        // A front copies what lies on a device while it looks for it.
+        // For a tensor on a device, `find` makes the copy.
         if let Some(tensor) = self.found(label, find())
             && let Some(view) = self.told(label, tensor.view())
         {
@@ -199,12 +199,12 @@ impl Meter {
         self.monitor.add_cost(Phase::Measure, start.elapsed());
     }
 
-    /// Drops the copy of a parameter that the step does not change.
+    /// Discards the copy of a parameter that the step does not change.
     pub fn discard_copy(&self, id: TensorId) {
         self.copies.discard(id);
     }
 
-    /// Records what changed since the copy, and its norm over the parameter's. Uses the copy up.
+    /// Records the change since the copy, and the ratio of its norm to the parameter's. Discards the copy.
     pub fn measure_change<T: Readable, E: Display>(&self, id: TensorId, find: impl FnOnce() -> Result<Found<T>, E>) {
         if !self.copies.has(id) {
             return;
@@ -220,7 +220,7 @@ impl Meter {
         }
     }
 
-    /// Records what changed since the copy; its norm over the parameter's.
+    /// Records the change since the copy. Returns the ratio of its norm to the parameter's.
     fn change_since<T: Readable, E: Display>(
         &self,
         copy: &Snapshot,
@@ -247,13 +247,13 @@ impl Meter {
         }
     }
 
-    /// The factor, if it is one; what is not is counted and told here.
+    /// The factor, if it is valid. Otherwise counts and logs the tensor.
     fn factor(&self, shown: Shown) -> Option<Factor> {
-        let why = || format!("its values are meant times {}, which no loss scale gives", shown.factor);
+        let why = || format!("its factor (1 / loss scale) is {}, not a finite number above 0", shown.factor);
         self.told(shown.label, Factor::new(shown.factor).ok_or_else(why))
     }
 
-    /// What lies in host memory. What is missing or cannot be read is counted here.
+    /// The tensor, if it is in host memory. Counts missing and unreadable tensors.
     fn found<T, E: Display>(&self, label: Label, found: Result<Found<T>, E>) -> Option<T> {
         match self.told(label, found)? {
             Found::Here(tensor) => Some(tensor),
@@ -265,7 +265,7 @@ impl Meter {
         }
     }
 
-    /// What was found; why nothing was is counted and told here.
+    /// The value. For an error, counts the tensor and logs the reason.
     fn told<T>(&self, label: Label, found: Result<T, impl Display>) -> Option<T> {
         found.map_err(|why| self.monitor.observe_unsupported(label.tensor, label.kind, &why.to_string())).ok()
     }

@@ -1,6 +1,7 @@
-//! What both fronts (tch, Python) do alike: name a measurement ([`Label`]), measure what they show ([`Meter`]: request,
-//! loss scale, readings that still hold, the latest readings, changes since a copy), and read what a device computed
-//! ([`DevicePlan`], [`DeviceRow`]).
+//! The shared part of both fronts (tch, Python).
+//!
+//! A [`Label`] names a measurement. A [`Meter`] measures tensors: it handles requests, the loss scale, reused readings, the
+//! latest readings and changes since a copy. [`DevicePlan`] and [`DeviceRow`] describe the results of a device.
 
 mod copies;
 mod device;

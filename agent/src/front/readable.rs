@@ -1,31 +1,31 @@
-//! What a front finds of a tensor.
+//! Tensors as a front provides them.
 
 use std::convert::Infallible;
 use std::fmt::Display;
 
 use trainmon_core::TensorView;
 
-/// A host tensor, as a front finds it.
+/// A host tensor of a front.
 pub trait Readable {
-    /// Why its memory cannot be read.
+    /// The reason why its memory cannot be read.
     type Unreadable: Display;
 
-    /// The memory, to be read now: nobody writes it while the view lives.
+    /// The memory, to be read immediately. It must not be written while the view lives.
     ///
     /// # Errors
-    /// It is no memory that a view can be of.
+    /// The memory cannot be viewed.
     fn view(&self) -> Result<TensorView<'_>, Self::Unreadable>;
 
-    /// How often torch wrote into the tensor; `None` where it does not count.
+    /// The number of writes that torch counted; `None` if it does not count them.
     fn version(&self) -> Option<i64>;
 
-    /// Runs what reads this many elements. A front that holds what other threads need gives it away if that is long.
+    /// Runs `body`, which reads this many elements. For many elements, a front releases a lock that other threads need.
     fn run<R: Send>(&self, _elements: usize, body: impl FnOnce() -> R + Send) -> R {
         body()
     }
 }
 
-/// Memory that is known to be readable, and whose writes nobody counts.
+/// Readable memory whose writes are not counted.
 impl Readable for TensorView<'_> {
     type Unreadable = Infallible;
 
@@ -38,13 +38,13 @@ impl Readable for TensorView<'_> {
     }
 }
 
-/// Where a front found what it was to show.
+/// The location of a tensor, as a front finds it.
 #[derive(Clone, Copy, Debug)]
 pub enum Found<T> {
     /// In host memory.
     Here(T),
-    /// On a device, whose queue has it now.
+    /// On a device, and already queued to be measured there.
     Queued,
-    /// Nowhere: there is no tensor (an output without gradient).
+    /// There is no tensor, for example for an output without gradient.
     Missing,
 }

@@ -1,42 +1,42 @@
-//! A parameter as it was before the step, and what the step did to it.
+//! A copy of a parameter from before the step, and its change in the step.
 
 use trainmon_core::{Dtype, Shape, Statistic, StatisticSet, TensorStats, TensorView};
 use trainmon_stats::{Request, copy_contiguous, difference, measure};
 use zerocopy::IntoBytes as _;
 
-/// A copy of a parameter from before the step. Its memory is made at the first use and kept.
+/// A copy of a parameter from before the step. Its memory is allocated at the first use and reused.
 #[derive(Default)]
 pub(super) struct Snapshot {
-    /// 64-bit words: aligned for every dtype.
+    /// 64-bit words, which are aligned for every dtype.
     words: Vec<u64>,
-    /// What the copy is of; `None` where it is of an earlier step.
+    /// Type and shape of the copied parameter; `None` if the copy is empty or of an earlier step.
     of: Option<(Dtype, Shape)>,
 }
 
-/// What a step did to a parameter.
+/// The change of a parameter in a step.
 pub(super) struct Change {
-    /// The difference.
+    /// The statistics of the difference.
     pub(super) update: TensorStats,
-    /// Its norm over the parameter's before the step.
+    /// The norm of the difference, divided by that of the parameter before the step.
     pub(super) ratio: f64,
 }
 
-/// Why a parameter has no update.
+/// The reason why a parameter has no update.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum NoChange {
     /// There is no copy of this step.
     #[error("there is no copy of the parameter from before the step")]
     NoCopy,
-    /// Its type or sizes changed; what they were before the step, and are now.
+    /// The type or shape changed. Both are given as before and after the step.
     #[error("the parameter was {was} before the step and is {is} now")]
     Reshaped { was: String, is: String },
-    /// Integers, bool, complex numbers.
-    #[error("only real floats have an update, this parameter is {0}")]
+    /// The dtype is an integer, bool or complex.
+    #[error("updates are measured only for real floating-point parameters, not for {0}")]
     NotReal(Dtype),
 }
 
 impl Snapshot {
-    /// Copies a parameter. Cost: one pass; memory for the copy the first time.
+    /// Copies a parameter. Cost: one pass, and memory for the first copy.
     pub(super) fn fill(&mut self, view: &TensorView<'_>) {
         let bytes = view.size_in_bytes();
         self.words.resize(bytes.div_ceil(size_of::<u64>()), 0);
@@ -49,16 +49,16 @@ impl Snapshot {
         self.of.is_some()
     }
 
-    /// Makes sure that the copy is not taken for that of another step.
+    /// Discards the copy, so that it does not count as one of a later step.
     pub(super) fn discard(&mut self) {
         self.of = None;
     }
 
-    /// What changed since the copy was made, in the statistics asked for; the norm must be among them. Cost: one pass over
-    /// both, one over the copy.
+    /// The requested statistics of the change since the copy; the request must include the norm. Cost: one pass over both,
+    /// one over the copy.
     ///
     /// # Errors
-    /// There is no update, and why.
+    /// The reason why there is no update.
     pub(super) fn change(&self, after: &TensorView<'_>, request: Request) -> Result<Change, NoChange> {
         let (was, is) = (self.of.ok_or(NoChange::NoCopy)?, (after.dtype(), after.shape()));
         if was != is {

@@ -1,4 +1,4 @@
-//! Writes steps and alerts to the journal, whichever thread they come from.
+//! Writes steps and alerts to the journal, from any thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -10,14 +10,14 @@ use trainmon_service::panic_text;
 
 use super::flush::FlushCadence;
 
-/// The writing end, behind one lock that is held while one step or one alert is written.
+/// The write access to the journal. Its lock is held while one step or one alert is written.
 pub(super) struct Appender {
     /// `None` once closed.
     journal: Option<Journal>,
     source: JournalSource,
     /// `None` once closed.
     flushes: Option<FlushCadence>,
-    /// The step that could not be appended in the training thread, and why: its sink books that and says it.
+    /// The step that the training thread failed to append, with the error. The journal's sink counts and reports it.
     refused: Option<(Step, ExportError)>,
 }
 
@@ -26,7 +26,7 @@ impl Appender {
         Self { journal: Some(journal), source, flushes: Some(flushes), refused: None }
     }
 
-    /// Appends a step in the training thread. `false`: it is not in the journal, and the journal's sink is to have it.
+    /// Appends a step in the training thread. Returns `false` if the journal's sink must handle the step instead.
     pub(super) fn append_in_step(&mut self, names: &[TensorInfo], batch: &StepBatch) -> bool {
         if self.journal.is_none() {
             return false;
@@ -40,10 +40,10 @@ impl Appender {
         }
     }
 
-    /// Appends a step that came by the queues.
+    /// Appends a step that came through the queues.
     pub(super) fn append_queued(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportError> {
         match self.refused.take_if(|(step, _)| *step == batch.step) {
-            // It was tried, and what there is to note of it is noted.
+            // The training thread has tried it and counted the error.
             Some((_, error)) => Err(error),
             None => self.append(names, batch),
         }
@@ -61,7 +61,7 @@ impl Appender {
         self.count(|journal| journal.append_alert(line))
     }
 
-    /// Writes, and counts what came of it.
+    /// Runs `write` and counts the written bytes or the error.
     fn count(&mut self, write: impl FnOnce(&mut Journal) -> Result<u64, JournalError>) -> Result<(), ExportError> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
         let outcome = catch_unwind(AssertUnwindSafe(|| write(journal)));
@@ -76,12 +76,12 @@ impl Appender {
             Ok(Err(error)) => Err(of_journal(&error)),
             Err(panic) => Err(ExportError::Other {
                 message: panic_text(&*panic),
-                hint: "this is a fault of trainmon: please report it",
+                hint: "this is a bug in trainmon: please report it",
             }),
         }
     }
 
-    /// Notes that the run ended in order, and gives what is left to wait for. Nothing is appended any more.
+    /// Marks the run as ended in order, and returns the flushes to wait for. Nothing is appended afterwards.
     pub(super) fn close(&mut self) -> (Result<(), ExportError>, Option<FlushCadence>) {
         let closed = self.journal.take().map_or(Ok(()), Journal::close);
         (closed.map_err(|error| of_journal(&error)), self.flushes.take())

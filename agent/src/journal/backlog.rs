@@ -1,4 +1,4 @@
-//! The journal as the place where an exporter reads steps again.
+//! The journal as a backlog, from which an exporter reads earlier steps.
 
 use std::ops::RangeInclusive;
 
@@ -6,7 +6,7 @@ use trainmon_core::{Step, StepBatch};
 use trainmon_exporters::otlp::Backlog;
 use trainmon_journal::JournalView;
 
-/// What the journal still holds.
+/// The steps that the journal still has.
 pub(crate) struct JournalBacklog(pub(crate) JournalView);
 
 impl Backlog for JournalBacklog {

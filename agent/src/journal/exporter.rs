@@ -1,4 +1,4 @@
-//! The journal as an exporter: it has a queue, a thread and books like any other, so a disk that hangs starves nobody else.
+//! The journal as an exporter. It has its own queue, thread and counters, so a disk that hangs delays no other exporter.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use trainmon_exporters::{ExportError, ExportFailure, Exporter};
 use super::JOURNAL;
 use super::appender::Appender;
 
-/// Writes alerts to the journal, and the steps that the training thread did not.
+/// Writes alerts to the journal, and the steps that the training thread did not write.
 pub(super) struct JournalExporter {
     appender: Arc<Mutex<Appender>>,
     whereabouts: Vec<String>,
@@ -33,13 +33,13 @@ impl Exporter for JournalExporter {
     }
 
     fn alert(&mut self, alert: &Alert) -> Result<(), ExportError> {
-        // An alert has neither keys that are no text nor anything else that JSON refuses.
+        // Cannot fail: all keys of an alert are strings, and JSON can represent its values.
         let line = serde_json::to_vec(alert).unwrap_or_default();
         self.appender.lock().append_alert(&line)
     }
 
-    /// Notes that the run ended in order and waits for the disk, however long: whoever waits for this thread has a
-    /// deadline. What was written survives the process's end in any case.
+    /// Marks the run as ended in order and waits for the disk without a limit: the wait for this thread has a deadline.
+    /// Written data survives the end of the process in any case.
     fn shutdown(&mut self, _deadline: Instant) -> Result<(), ExportError> {
         let (closed, flushes) = self.appender.lock().close();
         if let Some(flushes) = flushes {

@@ -1,4 +1,4 @@
-//! Flushing the journal to the disk, on a thread that nobody waits for.
+//! Flushes the journal to the disk, on a thread that the training does not wait for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,14 +11,14 @@ use trainmon_journal::JournalView;
 use trainmon_core::with_causes;
 use trainmon_service::Notices;
 
-/// Steps of a millisecond must not keep the disk busy without end.
+/// The minimum time between flushes, so that short steps do not keep the disk busy.
 const LEAST_BETWEEN_FLUSHES: Duration = Duration::from_secs(1);
 
-/// When it is time to flush.
+/// Decides when to flush.
 pub(super) struct FlushCadence {
-    /// 0: never.
+    /// The number of steps between flushes; 0 disables flushes between the first and the last.
     every: u64,
-    /// Since the last flush.
+    /// Steps since the last flush.
     steps: u64,
     last: Instant,
     flusher: Flusher,
@@ -29,7 +29,7 @@ impl FlushCadence {
         Self { every, steps: 0, last: Instant::now(), flusher }
     }
 
-    /// A step was appended.
+    /// Counts an appended step, and requests a flush when one is due.
     pub(super) fn step(&mut self) {
         self.steps += 1;
         if self.every > 0 && self.steps >= self.every && self.last.elapsed() >= LEAST_BETWEEN_FLUSHES {
@@ -44,11 +44,11 @@ impl FlushCadence {
     }
 }
 
-/// How long the flush in progress takes already.
+/// Measures the flush in progress.
 #[derive(Debug)]
 pub(super) struct FlushClock {
     origin: Instant,
-    /// When it began, in nanoseconds since the origin; 0 while there is none. Publishes no other memory.
+    /// Its start in nanoseconds since the origin; 0 if there is none. Publishes no other memory.
     began: AtomicU64,
 }
 
@@ -68,7 +68,7 @@ impl FlushClock {
         outcome
     }
 
-    /// The age of the flush in progress; zero without one.
+    /// The duration of the flush in progress so far; zero if there is none.
     pub(super) fn under_way(&self) -> Duration {
         match self.began.load(Ordering::Relaxed) {
             0 => Duration::ZERO,
@@ -77,15 +77,15 @@ impl FlushClock {
     }
 }
 
-/// Waits for the disk so that no step need.
+/// The thread that flushes, so that no step waits for the disk.
 pub(super) struct Flusher {
     asked: Sender<()>,
     done: Receiver<()>,
 }
 
 impl Flusher {
-    /// Starts the thread, and gives the clock of its flushes. It keeps its priority: it uses no processor time, and a flush
-    /// that has ended must not look like one that hangs.
+    /// Starts the thread and returns the clock of its flushes. The thread keeps its priority: it uses no processor time, and
+    /// a flush that has ended must not look like one that hangs.
     pub(super) fn start(
         view: JournalView,
         source: JournalSource,
@@ -96,7 +96,7 @@ impl Flusher {
         let clock = Arc::new(FlushClock::new());
         let timed = Arc::clone(&clock);
         std::thread::Builder::new().name("trainmon-flush".to_owned()).spawn(move || {
-            // Dropped when the thread ends, however it ends: that is what `close` waits for.
+            // Dropped when the thread ends, even by a panic. `close` waits for that.
             let _alive: Sender<()> = alive;
             let mut is_failing = false;
             let mut flush = || match timed.time(|| view.flush()) {
@@ -114,14 +114,14 @@ impl Flusher {
         Ok((Self { asked, done }, clock))
     }
 
-    /// Asks for a flush; while one is going on and another waits already, this one is that.
+    /// Requests a flush. Does nothing if another request is already queued.
     pub(super) fn ask(&self) {
         let _one_is_waiting = self.asked.try_send(());
     }
 
     fn close(self) {
         drop(self.asked);
-        // It ends by dropping its side; nothing is ever sent.
+        // The thread never sends. It drops its end when it has finished.
         let _disconnected = self.done.recv();
     }
 }

@@ -1,8 +1,13 @@
-//! Appends a step to the journal in the training thread, before the step returns to the host.
+//! Appends a step to the journal in the training thread, before control returns to the training.
 //!
-//! It never waits for a disk that hangs. It appends only where the file is memory or lies on a local disk, where a write
-//! is a copy into the page cache; not while a flush takes long; not while an earlier step still waits for the journal's
-//! own thread; and not where the appends cost too much of the step. Whatever it does not append goes to the journal's sink.
+//! It never waits for a disk that hangs. Conditions for an append:
+//!
+//! - The file is on tmpfs or a local disk, where a write is a copy into memory or the page cache.
+//! - No flush takes long.
+//! - No earlier step still waits for the journal's own thread.
+//! - The appends do not cost too much of the step.
+//!
+//! All other steps go to the journal's sink.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,12 +23,13 @@ use super::watch::{AppendWatch, Verdict};
 use crate::books::SinkShared;
 use crate::thread_time::ThreadTime;
 
-/// An alert is written within microseconds. Whoever holds the lock for longer hangs, or has no turn on the processor.
+/// The longest wait for the lock. An alert is written within microseconds; a thread that holds the lock for longer hangs or
+/// is not scheduled.
 const LOCK_PATIENCE: Duration = Duration::from_millis(20);
-/// A disk that takes longer for what a second of steps leaves behind hangs, or is about to.
+/// The longest flush of a working disk. A disk that takes longer to write a second of steps hangs, or is about to.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The training thread's end of the journal. Lives behind the recorder's lock.
+/// The training thread's access to the journal. The recorder's lock protects it.
 pub(crate) struct InStepJournal {
     appender: Arc<Mutex<Appender>>,
     shared: Arc<SinkShared>,
@@ -31,11 +37,11 @@ pub(crate) struct InStepJournal {
     names: Vec<TensorInfo>,
     flush_clock: Arc<FlushClock>,
     watch: AppendWatch,
-    /// Steps that went to the journal's sink.
+    /// Steps passed to the journal's sink.
     handed: u64,
-    /// Whether the lock was last found held for longer than it should be.
+    /// Whether the last attempt to take the lock failed.
     is_stuck: bool,
-    /// Whether the user was told that appending costs too much.
+    /// Whether the excessive cost of appending was reported.
     is_told: bool,
 }
 
@@ -60,10 +66,10 @@ impl InStepJournal {
         }
     }
 
-    /// Appends a step and books it. `false`: the journal's sink is to have it. What there is to say goes to `notices`:
-    /// locks are held.
+    /// Appends a step and counts it. Returns `false` if the journal's sink must handle the step. Messages go to `notices`,
+    /// because locks are held.
     pub(crate) fn append(&mut self, batch: &StepBatch, notices: &mut Vec<Notice>) -> bool {
-        // Steps stand in the journal in their order, and its sink says when it works again.
+        // Steps must stay in order in the journal, and its sink must report when writing succeeds again.
         if self.watch.rests() || self.is_behind() || self.is_failing() || self.flush_clock.under_way() > FLUSH_PATIENCE
         {
             return false;
@@ -84,12 +90,12 @@ impl InStepJournal {
         appended
     }
 
-    /// A step that is not in the journal is on its way to the worker.
+    /// Counts a step that is passed to the worker because it is not in the journal.
     pub(crate) fn hand_over(&mut self) {
         self.handed += 1;
     }
 
-    /// A step that is in the journal never reached the worker.
+    /// Counts the records of a step that is in the journal but never reached the worker.
     pub(crate) fn keep_alone(&self, records: u64) {
         self.shared.add_kept_alone(records);
     }
@@ -115,8 +121,8 @@ fn too_dear(append: Duration, step: Duration, budget: f64) -> Notice {
     Notice {
         severity: Severity::Warning,
         message: format!(
-            "journal: appending a step takes {append:.1?} of {step:.1?}, more than {percent} % of the step: steps reach it \
-             beside the training now, and after a kill the last ones may be missing"
+            "journal: appending a step takes {append:.1?} of {step:.1?}, more than {percent} % of the step; another thread \
+             now appends the steps, and a kill can lose the last ones"
         ),
         hint: Some("measure less, raise `step_interval`, or raise `journal.in_step_budget`".to_owned()),
     }

@@ -1,9 +1,9 @@
-//! The journal in a running monitor.
+//! The journal of a running monitor.
 //!
-//! A step goes into it before it returns to the host: `in_step` appends in the training thread, so that what has ended is
-//! in memory of the kernel. Where that could hang or costs too much (`watch`), and for alerts, the journal is an exporter
-//! like any other (`exporter`), with a queue, a thread and books of its own; the worker lets it go first. `appender` is what
-//! both ways share, `flush` the thread that waits for the disk.
+//! `in_step` appends a step in the training thread before control returns to the training, so that a completed step is in
+//! the kernel's memory. If that could hang or costs too much (`watch`), and for alerts, the journal is an exporter
+//! (`exporter`) with its own queue, thread and counters. The worker passes steps to it before other exporters. Both share
+//! `appender`; `flush` is the thread that waits for the disk.
 
 mod appender;
 #[cfg(feature = "otlp")]
@@ -31,10 +31,10 @@ pub(crate) use self::in_step::InStepJournal;
 use self::watch::AppendWatch;
 use crate::books::{Output, SinkShared};
 
-/// The `sink` label of the journal's books.
+/// The `sink` label of the journal's counters.
 pub(crate) const JOURNAL: &str = "journal";
 
-/// A journal file and the books it will be written with.
+/// An open journal file and its counters.
 pub(crate) struct OpenJournal {
     pub(crate) journal: Journal,
     pub(crate) shared: Arc<SinkShared>,
@@ -44,19 +44,19 @@ pub(crate) struct OpenJournal {
 }
 
 impl OpenJournal {
-    /// Empty books for a file just made.
+    /// Adds empty counters to a new file.
     pub(crate) fn new(journal: Journal, settings: &Settings, queue_steps: usize) -> Self {
         let shared = Arc::new(SinkShared::new(JOURNAL, queue_steps));
         let (flush_steps, in_step_budget) = (settings.flush_steps, settings.in_step_share());
         Self { journal, shared, source: JournalSource::default(), flush_steps, in_step_budget }
     }
 
-    /// Where the file is.
+    /// The path of the file.
     pub(crate) fn whereabouts(&self) -> Vec<String> {
         vec![self.journal.path().display().to_string()]
     }
 
-    /// Starts the thread that flushes, and gives what the sink is made of and what the training thread appends with.
+    /// Starts the thread that flushes. Returns the journal's sink and, if the training thread may append, its access.
     pub(crate) fn start(
         self,
         tensors: TensorTable,
@@ -65,7 +65,7 @@ impl OpenJournal {
         let whereabouts = self.whereabouts();
         let Self { journal, shared, source, flush_steps, in_step_budget } = self;
         let (flusher, flush_clock) = Flusher::start(journal.view(), source.clone(), notices.clone())?;
-        // What the file begins with is all that is needed to make sense of the rest.
+        // Flushes the start of the file, which is required to read the rest.
         flusher.ask();
         let is_wanted = in_step_budget > 0.0;
         let may_hang = journal.may_hang();
@@ -79,11 +79,11 @@ impl OpenJournal {
             notices.say(&Notice {
                 severity: Severity::Info,
                 message: format!(
-                    "journal: `{}` is on no local disk: steps reach it beside the training, and \
-                     after a kill the last ones may be missing",
+                    "journal: `{}` is not on a local disk; another thread appends the steps, and a kill can lose \
+                     the last ones",
                     whereabouts.concat()
                 ),
-                hint: Some("name a directory on a local disk or on tmpfs in `journal.dir`".to_owned()),
+                hint: Some("set `journal.dir` to a directory on a local disk or tmpfs".to_owned()),
             });
         }
         Ok((Output { exporter: Box::new(JournalExporter::new(appender, whereabouts)), shared }, in_step))

@@ -1,22 +1,23 @@
-//! Whether appending to the journal in the training thread costs too much of the step. Knows no clock.
+//! Checks whether appending to the journal in the training thread costs too much of the step. Reads no clock.
 
 use std::time::Duration;
 
-/// So much an append may always take: in a step so short that this is more than its share nobody misses it.
+/// The time that an append may always take, even if it is more than the budget of a short step.
 const ALWAYS: Duration = Duration::from_micros(100);
-/// Appends that are judged together: one that the machine held up is no rule.
+/// The number of appends that are judged together, so that a single delayed append has little influence.
 const JUDGED: u32 = 64;
-/// What they may cost beyond their allowance before the rest of them is waited for.
+/// The excess over the allowed cost above which appends are judged before they are complete.
 const LARGEST_EXCESS: Duration = Duration::from_millis(250);
-/// Steps that go past the training thread after a judgement, the first time; twice as many every further time.
+/// The number of steps that skip the training thread after the first excess. It doubles with each further excess.
 const FIRST_REST: u64 = 256;
+/// The maximum of that number.
 const LONGEST_REST: u64 = 1 << 14;
 
-/// What came of a step.
+/// The result of judging the latest appends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Verdict {
     Keep,
-    /// Appending takes this long, in steps that take so long: it is too much.
+    /// Appending takes too much of the step. Both durations are averages.
     TooDear {
         append: Duration,
         step: Duration,
@@ -32,7 +33,7 @@ pub(super) struct AppendWatch {
     cost: Duration,
     allowed: Duration,
     passed: Duration,
-    /// Steps left that are not appended in the training thread.
+    /// The number of further steps that are not appended in the training thread.
     rest: u64,
     next_rest: u64,
 }
@@ -47,14 +48,14 @@ impl AppendWatch {
         self.budget
     }
 
-    /// Whether the step that has just ended goes past the training thread.
+    /// Whether the step that has just ended skips the training thread.
     pub(super) fn rests(&mut self) -> bool {
         let is_resting = self.rest > 0;
         self.rest = self.rest.saturating_sub(1);
         is_resting
     }
 
-    /// Takes in an append and the step it was made in. Steps of unknown length, the first above all, are not judged.
+    /// Adds the durations of an append and its step. Steps of unknown duration, such as the first, are not judged.
     pub(super) fn add(&mut self, append: Duration, step: Option<Duration>) -> Verdict {
         let Some(step) = step else { return Verdict::Keep };
         self.appends += 1;

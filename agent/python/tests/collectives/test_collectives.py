@@ -30,18 +30,19 @@ def test_planted_faults_are_found_and_named(tmp_path: Path) -> None:
     assert said.count("checked") == len(cases), said
     assert "is not measured" not in said, said
     assert "rank 1 is the straggler of the group `world`" in said
-    assert "step 1: what `all_reduce/world` is given on this rank has 1 element that is not finite (`pre_0`)" in said
+    fault = "a tensor of `all_reduce/world` on this rank has 1 NaN or infinite element before the call (`pre_0`)"
+    assert f"step 1: {fault}" in said
     assert '"broadcast": [' in said and "communication_faults.py[" in said
 
 
 def test_a_buffer_that_is_filled_accuses_no_rank_and_hides_no_nan(tmp_path: Path) -> None:
     said = run_ranks("communication_faults.py", 2, tmp_path, "filled_buffers")
-    given = re.findall(r"step (\d): what `(\w+)/world` is given on this rank", said)
+    given = re.findall(r"step (\d): a tensor of `(\w+)/world` on this rank has .* before the call", said)
     operations = ["broadcast", "all_gather_into_tensor", "all_gather", "reduce_scatter_tensor", "all_to_all_single"]
     operations += ["gather", "scatter", "reduce", "send"]
     assert sorted(given) == sorted(("2", one) for one in operations), said
     # Who gave it is told of that alone; the other rank tells what it has received.
-    received = re.findall(r"step (\d): what `(\w+)/world` has left behind on this rank", said)
+    received = re.findall(r"step (\d): a tensor of `(\w+)/world` on this rank has .* after the call", said)
     filled = ["broadcast", "all_gather_into_tensor", "all_gather", "reduce_scatter_tensor", "all_to_all_single"]
     assert sorted(received) == sorted(("2", one) for one in [*filled, "gather", "scatter", "reduce", "recv"]), said
 

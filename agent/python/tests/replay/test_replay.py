@@ -126,7 +126,7 @@ def test_the_step_is_captured_as_it_was_and_the_training_has_the_same_bits(
     assert request["is_whole"] and request["replayed"] == {"same_loss": True, "is_finite": False}
     sentence = told(capfd.readouterr().err, "captured step")
     assert f"captured step {FAULT}, replayed before step" in sentence
-    assert "its loss is the same as the first time" in sentence
+    assert "its loss is bitwise equal to that of the first run" in sentence
     # What a capture of this very step shows, up to the optimizer.
     direct = Training()
     capturing = trainmon.capture(direct.net, dump_path=str(tmp_path / "direct"), level="mix", step=[FAULT], quiet=True)
