@@ -175,7 +175,7 @@ fn a_journal_that_cannot_be_written_any_more_counts_its_losses_and_says_so_once(
     assert_eq!((books("journal").exported, books("journal").failed), (3, 24), "{report}");
     assert_eq!(books("csv").exported, 27, "{report}");
     let heard = heard.lock().unwrap().join("\n");
-    assert_eq!(heard.matches("losses are counted, training goes on").count(), 1, "{heard}");
+    assert_eq!(heard.matches("losses are counted, training continues").count(), 1, "{heard}");
 }
 
 /// A training of 60 steps whose worker is held up from step 16 on and whose queues have room for four. `goes_on`: then of
