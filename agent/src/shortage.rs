@@ -45,10 +45,8 @@ impl Threadless {
     pub(crate) fn tell(&self, notices: &Notices) {
         let Some((_, error)) = self.0.first() else { return };
         let names: Vec<_> = self.0.iter().map(|(name, _)| *name).collect();
-        let message = format!(
-            "{}: cannot start a thread ({error}): no output there; all else continues",
-            names.join(", ")
-        );
+        let message =
+            format!("{}: cannot start a thread ({error}): no output there; all else continues", names.join(", "));
         notices.warn(message, Some(THREADS_HINT.to_owned()));
     }
 }
