@@ -49,7 +49,7 @@ pub(crate) struct SinkShared {
     pub(crate) pending: PendingDeliveries,
     /// Alerts that are queued or in progress.
     pub(crate) alerts_waiting: AtomicU64,
-    /// Set when the shutdown deadline has passed: undelivered records are then abandoned. Locked while the result for a batch
+    /// Set when the shutdown deadline has passed: undelivered records are then abandoned. Locked while the outcome of a batch
     /// is counted, so that no batch gets two.
     given_up: Mutex<bool>,
     /// The shutdown deadline, once shutdown has begun.

@@ -177,8 +177,8 @@ impl Inner {
         }
     }
 
-    /// Sends the batches that are ready, first to the journal. Returns the notices for later: a receiver of notices may take
-    /// any time, and the lock is held.
+    /// Sends the batches that are ready, first to the journal. Returns the notices for later: a receiver of notices may be slow,
+    /// and the lock is held.
     #[must_use]
     fn send(&self, recorder: &mut Recorder, by_force: bool) -> Vec<Notice> {
         std::iter::from_fn(|| self.send_oldest(recorder, by_force)).flatten().collect()

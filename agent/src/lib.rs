@@ -3,8 +3,8 @@
 //!
 //! The path of a record:
 //!
-//! - [`Monitor::observe`] (`monitor`) checks the step clock (`clock`) whether this step is measured, reads the tensor with
-//!   `trainmon-stats` and adds a record to the open batch (`recorder`).
+//! - [`Monitor::observe`] (`monitor`) checks with the step clock (`clock`) whether this step is measured, reads the
+//!   tensor with `trainmon-stats` and adds a record to the open batch (`recorder`).
 //! - [`Monitor::end_step`] closes the batch and offers it to a bounded queue (`queue`). A full queue never blocks: it drops
 //!   the batch, and the ledger counts it.
 //! - A [`PendingStep`] adds readings that a device delivers late, and keeps their batch waiting.
@@ -22,13 +22,13 @@
 //! - Overhead budget: `cost` measures the monitor's own time, `throttle` and `rotation` select the tensors of a step.
 //! - Captures: `capture_tickets` is the interface for a front, `captures` writes the files beside a capture.
 //! - Errors: `guard` keeps panics away from the host, `unmatched` warns of targets that match nothing, `late` counts numbers
-//!   missing from a step, `settlement` counts the results of asynchronous exporters.
+//!   missing from a step, `settlement` counts the outcomes of asynchronous exporters.
 //! - `front` has the code that both fronts share.
 //!
 //! `trainmon-control` changes the measurements during the training, `trainmon-alerts` checks every step in the worker, and
 //! `trainmon-service` has the common parts of their threads.
 //!
-//! Memory is bounded. These step batches exist at most:
+//! Memory is bounded. At most these step batches exist at a time:
 //!
 //! - the open one
 //! - four that wait for late device readings. For a gradient norm that is combined over ranks, they are three quarters of

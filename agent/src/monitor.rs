@@ -348,7 +348,7 @@ impl Monitor {
         }
     }
 
-    /// Whether training is asked to end, because an alert with the action `stop` began. The loop must end it. One load.
+    /// Whether an alert with the action `stop` requests the end of the training. The loop must end it. One load.
     ///
     /// With several ranks, it becomes true on all ranks when the same step begins, some seconds after the alert: they agree on it
     /// like on a change by live control. Until every rank has answered, it stays false.

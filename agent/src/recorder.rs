@@ -23,11 +23,11 @@ use crate::throttle::{Throttle, Verdict};
 const MAX_WAITING_STEPS: usize = 4;
 
 /// The maximum number of steps for which a batch waits for its norm: combining it over ranks takes milliseconds, which may be
-/// many steps. The keys of the exchange are reused after twice as many (`_RING` of `exchange.py`).
+/// many steps. The keys of the exchange are reused after twice as many (`RING` of `exchange.py`).
 const MAX_STEPS_FOR_NORM: usize = 32;
 
-/// The number of later steps for which a batch waits for its norm. The waiting batches leave together, and their queue must have
-/// room for them and for the next ones.
+/// The number of later steps for which a batch waits for its norm. The waiting batches are then sent together, and their queue
+/// must have room for them and for the next ones.
 fn steps_for_norm(queue: Option<&BatchQueue>) -> usize {
     let room = queue.map_or(0, BatchQueue::capacity);
     (room / 4 * 3).clamp(MAX_WAITING_STEPS, MAX_STEPS_FOR_NORM)

@@ -1,4 +1,4 @@
-//! Counts the results that an asynchronous exporter reports for its records.
+//! Counts the outcomes that an asynchronous exporter reports for its records.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ pub(crate) struct SinkDeliveryReport {
 }
 
 impl SinkDeliveryReport {
-    /// Calls `write` unless waiting has ended: everything without a result was then counted as abandoned.
+    /// Calls `write` unless waiting has ended: everything without an outcome was then counted as abandoned.
     fn write(&self, write: impl FnOnce()) {
         let given_up = self.shared.given_up();
         if !*given_up {

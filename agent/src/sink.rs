@@ -185,7 +185,7 @@ struct SinkThread {
     exporter: Box<dyn Exporter>,
     shared: Arc<SinkShared>,
     context: SinkContext,
-    /// Whether the exporter itself reports the results for its records.
+    /// Whether the exporter itself reports the outcomes of its records.
     reports_deliveries: bool,
     /// The losses since the exporter began to fail; `None` while it works.
     failing: Option<Failing>,
@@ -306,7 +306,7 @@ impl SinkThread {
         if *given_up {
             return;
         }
-        // An asynchronous exporter reports the result of an accepted alert later.
+        // An asynchronous exporter reports the outcome of an accepted alert later.
         if fails || !self.reports_deliveries {
             self.shared.alerts_waiting.fetch_sub(1, Ordering::Relaxed);
         }
@@ -340,7 +340,7 @@ impl SinkThread {
     }
 }
 
-/// The time for closing a file or a listener, which takes milliseconds; a longer one hangs.
+/// The time limit for closing a file or a listener. Closing takes milliseconds unless it hangs.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The start of a clause: `1 record was`, `2 records were`.

@@ -141,7 +141,7 @@ impl Worker {
     }
 
     /// Waits until the queue is drained and every sink has finished, or the deadline has passed. Afterwards, each sink's
-    /// counters have exactly one result for every record that the worker accepted.
+    /// counters have exactly one outcome for every record that the worker accepted.
     pub(crate) fn finish(self, deadline: Instant, notices: &Notices) {
         let Ok(sinks) = receive_by(&self.drained, deadline) else { return self.leave_behind(notices) };
         // Closes all before waiting for any, so that a stalled one takes no time from the others.
