@@ -1,5 +1,5 @@
 //! The rule `Baseline`: compares the run with golden runs, on its own thread with its own queue. A golden run on a slow disk
-//! delays nothing; if the queue is full, a step is skipped.
+//! does not delay the training; if the queue is full, a step is skipped.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -64,8 +64,7 @@ impl BaselineSink {
                 self.tell(news);
             }
             Err(error) => {
-                let message =
-                    format!("no rule `Baseline`: {}; training and everything else go on", with_causes(&error));
+                let message = format!("the rule `Baseline` is off: {}; training continues", with_causes(&error));
                 self.notices.warn(message, Some(error.hint().to_owned()));
             }
         }
@@ -98,8 +97,9 @@ impl BaselineSink {
                     format!("no new difference from the golden run; {still} reported numbers still differ")
                 }
             };
+            let count = if findings == 1 { "1 finding".to_owned() } else { format!("{findings} findings") };
             let message = format!(
-                "Baseline: {how} on rank {rank} at step {step}, {findings} findings after {series} departed at step {}",
+                "Baseline: {how} on rank {rank} at step {step}; {count} since {series} first differed at step {}",
                 departure.step
             );
             self.raise(AlertPhase::Ends, findings, &departure, step, time, message);
@@ -166,14 +166,14 @@ impl Exporter for BaselineSink {
             Ok(looked) => self.act(looked, batch.step, batch.time),
             Err(error) => {
                 self.watch = None;
-                let message = format!("Baseline: {}; no further comparison with it", with_causes(&error));
+                let message = format!("Baseline: {}; the comparison ends here", with_causes(&error));
                 self.notices.warn(message, Some(error.hint().to_owned()));
             }
         }
         Ok(())
     }
 
-    /// False: alerts are its own or do not concern it.
+    /// False: it raises alerts itself and ignores those of other rules.
     fn takes_alerts(&self) -> bool {
         false
     }

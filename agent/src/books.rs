@@ -41,18 +41,18 @@ pub(crate) struct SinkShared {
     pub(crate) steps: QueueCounts,
     /// Steps that were offered to the queue and whose outcome is known.
     steps_done: AtomicU64,
-    /// Whether the exporter failed the last step that came by the queue.
+    /// Whether the exporter failed to write the last step from its queue.
     pub(crate) is_failing: AtomicBool,
-    /// Records that the exporter has although the worker never accepted them, because its queue was full.
+    /// Records that the exporter has although the worker's full queue dropped them.
     kept_alone: AtomicU64,
     /// Deliveries that are queued or in progress.
     pub(crate) pending: PendingDeliveries,
     /// Alerts that are queued or in progress.
     pub(crate) alerts_waiting: AtomicU64,
-    /// Set when shutdown's deadline has passed: undelivered records are then abandoned. Locked while a batch's outcome is entered
-    /// into the ledger, so that no batch gets two.
+    /// Set when the shutdown deadline has passed: undelivered records are then abandoned. Locked while the outcome of a batch
+    /// is counted, so that no batch gets two.
     given_up: Mutex<bool>,
-    /// The end of waiting, once shutdown has begun.
+    /// The shutdown deadline, once shutdown has begun.
     deadline: OnceLock<Instant>,
 }
 
@@ -62,12 +62,12 @@ impl SinkShared {
         Self { name, capacity: capacity.max(1), ..Self::default() }
     }
 
-    /// Sets the end of waiting.
+    /// Sets the shutdown deadline.
     pub(crate) fn close_by(&self, deadline: Instant) {
         self.deadline.get_or_init(|| deadline);
     }
 
-    /// The end of waiting; `None` before shutdown.
+    /// The shutdown deadline; `None` before shutdown.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadline.get().copied()
     }

@@ -27,7 +27,7 @@ pub struct CaptureTicket {
     pub step: Step,
     /// The step in progress.
     at: Step,
-    /// This rank, as in the directory's name.
+    /// This rank, as in the name of its directory.
     pub rank: u32,
     /// The config of the capture as text: level, task, scope, directory, size limit.
     pub config: String,
@@ -38,7 +38,7 @@ pub struct CaptureTicket {
 }
 
 impl CaptureTicket {
-    /// Where this rank's files of the step are.
+    /// The directory of this rank's files of the step.
     pub fn place(&self) -> &Path {
         &self.place
     }
@@ -66,7 +66,7 @@ impl Monitor {
         self.inner().config.capture.is_some()
     }
 
-    /// Requests a capture of the next step that all ranks can reach, as a signal does. Safe in a signal handler: one atomic add.
+    /// Requests a capture of the next step that all ranks can reach, like a signal. Safe in a signal handler: one atomic add.
     pub fn ask_for_capture(&self) {
         self.inner().live.captures().ask_by_signal();
     }
@@ -77,7 +77,7 @@ impl Monitor {
         if self.inner().fork.is_child() { None } else { self.inner().live.captures().due(self.step()) }
     }
 
-    /// All captures on demand that are remembered, oldest first.
+    /// The latest captures on demand, oldest first.
     pub fn captures(&self) -> Vec<CaptureState> {
         self.inner().live.captures().states()
     }
@@ -89,13 +89,13 @@ impl Monitor {
         inner.live.captures().kept().keep(self.step().0, most as usize).map(Step)
     }
 
-    /// Registers that the front keeps no steps any more.
+    /// Registers that the front no longer keeps steps.
     pub fn forget_steps(&self) {
         self.inner().live.captures().kept().forget_all();
     }
 
-    /// Begins capturing the step in progress, or a replay of an earlier one. `None` if this is impossible; the user was informed
-    /// and the capture has ended.
+    /// Begins capturing the step in progress, or the replay of an earlier one. `None` if this is impossible: the capture has
+    /// then ended with a warning.
     pub fn begin_capture(&self, capture: &Arc<AgreedCapture>) -> Option<CaptureTicket> {
         let inner = self.inner();
         let (at, rank) = (self.step(), inner.ranks.rank.0);
@@ -129,7 +129,7 @@ impl Monitor {
         replayed: Option<ReplayOutcome>,
     ) {
         let inner = self.inner();
-        // Its threads and its files are the parent's.
+        // In a forked child, the threads and the files belong to the parent.
         if inner.fork.is_child() {
             return;
         }
@@ -153,7 +153,7 @@ impl Monitor {
 }
 
 impl Inner {
-    /// Reports that an alert requested a replay that not every rank can do.
+    /// Warns that not every rank can do the replay that an alert requested.
     fn tell_what_is_captured_instead(&self, capture: &AgreedCapture) {
         if let (Some(wanted), None) = (capture.asked.replay(), capture.replay) {
             self.notices.warn(
@@ -195,13 +195,13 @@ impl Inner {
         let budget = self.config.capture.as_ref().map_or(0, |capture| capture.budget_mib);
         let left = budget.saturating_sub(self.live.captures().bytes() / MIB);
         if left == 0 {
-            return Err(format!("the run's captures have used their budget of {budget} MiB (`capture.budget_mib`)"));
+            return Err(format!("the run's captures have reached their limit of {budget} MiB (`capture.budget_mib`)"));
         }
         // The ranks of a machine write at the same time.
         let ranks = u64::from(ranks_here(self.ranks.world_size));
         let half = free_mib(root).map_or(u64::MAX, |free| free / 2 / ranks);
         if half == 0 {
-            return Err(format!("no space is free for `{}`", root.display()));
+            return Err(format!("no free disk space for `{}`", root.display()));
         }
         Ok(left.min(half))
     }

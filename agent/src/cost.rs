@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use trainmon_core::{Phase, PhaseTimes};
 
-/// Two significant digits: a quantile within 1 %.
+/// The significant digits of the histograms: quantiles are exact to 1 %.
 const DIGITS: u8 = 2;
 
 /// Times per phase over the whole run, in nanoseconds.
@@ -40,7 +40,7 @@ pub struct CostSummary {
 }
 
 impl CostTotals {
-    /// An empty book.
+    /// Creates empty totals.
     pub(crate) fn new() -> Self {
         Self(Mutex::new(Costs {
             phases: Phase::ALL.iter().map(|_| histogram()).collect(),
@@ -70,7 +70,7 @@ impl CostTotals {
         }
     }
 
-    /// The figures so far.
+    /// The totals so far.
     pub(crate) fn summary(&self) -> CostSummary {
         let costs = self.0.lock();
         let at = |histogram: &Histogram<u64>, quantile| Duration::from_nanos(histogram.value_at_quantile(quantile));
@@ -91,7 +91,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// From 1 ns to an hour; longer is recorded as an hour.
+/// A histogram from 1 ns to an hour; longer times are recorded as an hour.
 fn histogram() -> Histogram<u64> {
     const HOUR: u64 = 3_600_000_000_000;
     Histogram::new_with_bounds(1, HOUR, DIGITS).expect("the bounds are constants that the constructor accepts")

@@ -8,7 +8,7 @@ use trainmon_service::Notices;
 /// The disabled hooks; [`Monitor::guard`](crate::Monitor::guard) runs the others.
 #[derive(Debug)]
 pub(crate) struct HookGuard {
-    /// Whether any hook is disabled: keeps the common path free of the lock.
+    /// Whether any hook is disabled; avoids the lock in the common case.
     any_disabled: AtomicBool,
     disabled: Mutex<Vec<&'static str>>,
     notices: Notices,
@@ -35,7 +35,7 @@ impl HookGuard {
         drop(disabled);
         self.any_disabled.store(true, Ordering::Relaxed);
         self.notices.warn(
-            format!("hook `{hook}` failed and is off from now on; training goes on: {why}"),
+            format!("hook `{hook}` failed and is off from now on; training continues: {why}"),
             Some("please report this with the lines above; earlier measurements are kept".to_owned()),
         );
     }

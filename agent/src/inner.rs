@@ -63,15 +63,15 @@ pub(crate) struct Inner {
 /// The history of a monitor; empty at its start.
 #[derive(Default)]
 pub(crate) struct SoFar {
-    /// Whether shutting down is over.
+    /// Whether shutdown has finished.
     pub(crate) is_shut_down: AtomicBool,
     /// Steps offered to the worker, and steps that its queue dropped.
     steps: QueueCounts,
     /// Numbers missing from delivered steps.
     missing: MissingCounts,
-    /// Whether the user was warned that a step does not end.
+    /// Whether the user was warned of a step with too many records.
     full_step_told: AtomicBool,
-    /// Whether the user was told about the start, and is to be told about the end.
+    /// Whether the opening message was logged, so that the closing one follows.
     pub(crate) is_announced: AtomicBool,
     pub(crate) unsupported_told: Mutex<Vec<String>>,
     pub(crate) scalars: Mutex<ScalarNames>,
@@ -124,7 +124,7 @@ impl Inner {
         self.rotation.set(recorder.sampling_stride(), recorder.clock.turn());
         self.live.begin_step(recorder.clock.step(), recorder.collecting(), recorder.sampling_stride());
         let notices = self.send(&mut recorder, false);
-        // The batch is gone, so its own handover is counted in the next one.
+        // The batch has been sent, so the time for sending it counts in the next one.
         recorder.add_cost(Phase::Offer, start.elapsed(), 0);
         let budget = recorder.throttle.as_ref().map_or(1.0, Throttle::budget);
         drop(recorder);
@@ -143,7 +143,8 @@ impl Inner {
     }
 
     fn tell_throttling(&self, verdict: Verdict, budget: f64) {
-        let percent = 100.0 * budget;
+        // Rounded: 100 times 0.07 is 7.000000000000001.
+        let percent = (1e6 * budget).round() / 1e4;
         match verdict {
             Verdict::Keep => {}
             Verdict::Less(stride) => self.notices.warn(
@@ -176,8 +177,8 @@ impl Inner {
         }
     }
 
-    /// Sends the batches that are ready, first to the journal. Returns the notices for later: the lock is held, and a listener
-    /// may do anything.
+    /// Sends the batches that are ready, first to the journal. Returns the notices for later: a receiver of notices may be slow,
+    /// and the lock is held.
     #[must_use]
     fn send(&self, recorder: &mut Recorder, by_force: bool) -> Vec<Notice> {
         std::iter::from_fn(|| self.send_oldest(recorder, by_force)).flatten().collect()
@@ -217,8 +218,8 @@ impl Inner {
         }
     }
 
-    /// Changes the statistics: at once if nothing of the step in progress is measured yet. Otherwise both sets are measured until
-    /// it ends, and only the new one from the next step on. All records of a batch therefore have its columns.
+    /// Changes the statistics: at once if nothing of the step in progress is measured yet. Otherwise, both sets are measured
+    /// until the step ends, then only the new one. All records of a batch therefore have its columns.
     pub(crate) fn set_ops(&self, ops: &[Statistic]) {
         let set: StatisticSet = ops.iter().copied().collect();
         let mut recorder = self.recorder();
@@ -234,7 +235,7 @@ impl Inner {
         self.book_all(kept + lost, kept, pushed);
     }
 
-    /// Whether it measures and delivers: neither inert nor shut down.
+    /// Whether the monitor is neither inert nor shut down.
     pub(crate) fn is_running(&self) -> bool {
         self.worker.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }

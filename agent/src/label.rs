@@ -1,13 +1,13 @@
-//! The record that a measurement becomes.
+//! The identity of a record, without its reading.
 
 use trainmon_core::{Kind, MicroStep, Reading, Record, TensorId};
 
-/// The record that a measurement becomes.
+/// The tensor, kind and micro-batch of a record, without its reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
     /// The tensor.
     pub tensor: TensorId,
-    /// The signal.
+    /// The kind of the record.
     pub kind: Kind,
     /// The micro-batch of the step.
     pub micro_step: MicroStep,

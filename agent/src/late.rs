@@ -10,7 +10,7 @@ use trainmon_service::{Notice, Severity};
 const COUNT: Ordering = Ordering::Relaxed;
 
 trainmon_core::named_enum! {
-    /// A number of a step that a [`PendingStep`](crate::PendingStep) may provide after the step's end. Messages use its name.
+    /// A number that a [`PendingStep`](crate::PendingStep) may provide after the step's end. Messages use its name.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum LateNumber: name {
         /// The global gradient norm, combined from the parts of several ranks.
@@ -23,7 +23,7 @@ trainmon_core::named_enum! {
 }
 
 impl LateNumber {
-    /// The suggested fix if it comes too late.
+    /// The suggested fix if it arrives too late.
     fn hint(self) -> &'static str {
         match self {
             Self::GradNorm => {
@@ -103,8 +103,8 @@ impl MissingCounts {
                 notices.push(Notice {
                     severity: Severity::Warning,
                     message: format!(
-                        "step {} is delivered without its {}, which came too late; such steps are counted, \
-                         training goes on",
+                        "step {} is delivered without its {}, which arrived too late; such steps are counted, \
+                         training continues",
                         step.0,
                         number.name()
                     ),

@@ -1,34 +1,47 @@
-//! The monitor. A front (tch, Python) shows it tensors; it measures them, closes a batch per step, and hands it to a
-//! worker thread that feeds the exporters.
+//! The monitor. A front (tch, Python) passes tensors to it. The monitor measures them, closes a batch per step, and queues it
+//! for a worker thread that feeds the exporters.
 //!
-//! The life of one record, room by room:
+//! The path of a record:
 //!
-//! - [`Monitor::observe`] (`monitor`) asks the step clock (`clock`) whether this step is measured, reads the tensor
-//!   through `trainmon-stats` and puts a record into the open batch (`recorder`);
-//! - [`Monitor::end_step`] closes the batch and offers it to a bounded queue (`queue`): a full queue never blocks, it
-//!   drops the batch and the ledger counts it;
-//! - readings that a device delivers late come through a [`PendingStep`], which keeps their batch waiting;
-//! - the worker (`worker`) passes it to every exporter's own queue (`sink`): a stalled exporter starves only itself;
-//! - [`Monitor::shutdown`] drains them by a deadline and gives the [`Report`].
+//! - [`Monitor::observe`] (`monitor`) checks with the step clock (`clock`) whether this step is measured, reads the
+//!   tensor with `trainmon-stats` and adds a record to the open batch (`recorder`).
+//! - [`Monitor::end_step`] closes the batch and offers it to a bounded queue (`queue`). A full queue never blocks: it drops
+//!   the batch, and the ledger counts it.
+//! - A [`PendingStep`] adds readings that a device delivers late, and keeps their batch waiting.
+//! - The worker (`worker`) passes the batch to the queue of every exporter (`sink`). A stalled exporter affects only itself.
+//! - [`Monitor::shutdown`] drains the queues within a deadline and returns the [`Report`].
 //!
-//! Collective operations come in by a door of their own (`collectives`): counted and timed always, measured on request.
+//! Collective operations have their own module (`collectives`). They are always counted and timed, and measured on request.
 //!
-//! Beside the way: `capture_tickets` is what a front needs to capture a step that was asked for, `captures` what lies beside the files then, `front` is what both fronts do alike, `start` opens a monitor, `inner` is what its clones share, `books` an
-//! exporter's, `opening` and `report` are what is said at the beginning and the end, `guard` keeps panics out of the host, `rank` finds out which rank this is, `outputs` opens the exporters,
-//! `requests` says what is measured, `step_facts` what the training tells of a step, `cost` keeps what the monitor itself costs,
-//! `run_place` is where files go, `throttle` and `rotation` keep the overhead budget, `scalars` takes what a script tells under
-//! names of its own (`scalar_names`), `unmatched` names targets that are nothing of the model, `late` counts what a step left without, `settlement` takes the reports of exporters that deliver later.
-//! `trainmon-control` changes what is measured while the training runs, `trainmon-alerts` looks at every step in the worker,
-//! `trainmon-service` is what all their threads need.
+//! The other modules:
 //!
-//! Memory is bounded. Step batches alive at once: one open, at most four that wait for late device readings (for a
-//! gradient norm that is put together over ranks three quarters of `queue_steps`, at most 32), at most `queue_steps` in
-//! the worker's queue and one in its hands, the same again for each exporter, and at most `queue_steps` emptied ones kept
-//! for reuse. A record takes about 250 bytes, and a batch's buffer grows by doubling. With the default 16 steps, two
-//! exporters and 2,000 tensors that is at most 80 batches of 1 MiB, and 20 in a run that keeps up.
-//! What waits for an OTLP receiver comes on top: `otlp.backlog_mb`.
+//! - Start and end: `start` starts a monitor, `outputs` opens its exporters, `run_place` finds its directories and `rank` its
+//!   rank. `opening` and `report` contain the first and the last message.
+//! - State: `inner` is shared by all clones of a monitor, `books` by the threads of an exporter. `requests` has the requested
+//!   statistics, `step_facts` the caller's values for a step, `scalars` the script's own numbers (names: `scalar_names`).
+//! - Overhead budget: `cost` measures the monitor's own time, `throttle` and `rotation` select the tensors of a step.
+//! - Captures: `capture_tickets` is the interface for a front, `captures` writes the files beside a capture.
+//! - Errors: `guard` keeps panics away from the host, `unmatched` warns of targets that match nothing, `late` counts numbers
+//!   missing from a step, `settlement` counts the outcomes of asynchronous exporters.
+//! - `front` has the code that both fronts share.
 //!
-//! The same two queues are what SIGKILL can cost: steps that were announced and lay in them, never more.
+//! `trainmon-control` changes the measurements during the training, `trainmon-alerts` checks every step in the worker, and
+//! `trainmon-service` has the common parts of their threads.
+//!
+//! Memory is bounded. At most these step batches exist at a time:
+//!
+//! - the open one
+//! - four that wait for late device readings. For a gradient norm that is combined over ranks, they are three quarters of
+//!   `queue_steps`, at most 32.
+//! - `queue_steps` in the worker's queue, and the one that it processes
+//! - the same for each exporter
+//! - `queue_steps` empty ones, kept for reuse
+//!
+//! A record takes about 250 bytes, and a batch's buffer grows by doubling. With the default of 16 steps, two exporters and
+//! 2,000 tensors, that is at most 80 batches of 1 MiB, and 20 if all threads keep up. Requests that wait for an OTLP receiver
+//! take up to `otlp.backlog_mb` in addition.
+//!
+//! SIGKILL loses at most the announced steps in the worker's and the exporters' queues.
 
 #![forbid(unsafe_code)]
 
@@ -71,7 +84,7 @@ mod throttle;
 mod unmatched;
 mod worker;
 
-/// Compiles the guide's example.
+/// Compiles the example in the guide.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/collectives.md")]
 struct CollectivesGuide;

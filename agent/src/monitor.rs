@@ -60,7 +60,7 @@ impl Monitor {
         &self.inner.config
     }
 
-    /// This process's place in the job.
+    /// The rank of this process, and the size of the job.
     pub fn ranks(&self) -> Ranks {
         self.inner.ranks
     }
@@ -97,7 +97,7 @@ impl Monitor {
         id
     }
 
-    /// A tensor's name, and its model's number.
+    /// The name of a tensor and the number of its model chunk.
     pub fn tensor(&self, id: TensorId) -> Option<TensorInfo> {
         self.inner.tensors.get(id)
     }
@@ -164,13 +164,12 @@ impl Monitor {
         self.inner.rotation.stride()
     }
 
-    /// Changes the statistics of every signal, in column order; returns what is measured from then on: each once, the
-    /// norm if none is given.
+    /// Changes the statistics of every signal, in column order. Returns them without duplicates; the norm if none is given.
     ///
-    /// They hold at once if nothing of the step in progress is measured yet, else from the next step on (until its end
-    /// both are measured, one is written). A CSV file that goes on over several steps is set aside as `….csv.old`, and
-    /// one with the new columns takes its name. [`Monitor::config`] keeps saying what the file said. A front that keeps
-    /// readings for tensors that did not change must not use one that was made under another [`Monitor::request`].
+    /// They apply at once if nothing of the step in progress is measured yet, else from the next step on. Until then, both
+    /// sets are measured and the old one is written. A CSV file of several steps is renamed to `….csv.old`, and a new file
+    /// gets the new columns. [`Monitor::config`] does not change. A front that reuses readings of unchanged tensors must not
+    /// use one from another [`Monitor::request`].
     pub fn set_ops(&self, ops: &[Statistic]) -> Vec<Statistic> {
         let mut asked: Vec<Statistic> = Vec::with_capacity(ops.len());
         for &op in if ops.is_empty() { &[Statistic::Norm] } else { ops } {
@@ -186,8 +185,8 @@ impl Monitor {
 
     /// Measures a tensor in place and records it. Returns the reading, for a front that can use it twice.
     ///
-    /// `None` if the kind is not configured or the step is not measured. Cost: one pass over the tensor, no allocation
-    /// once the step's record buffer has its size.
+    /// `None` if the kind is not configured or the step is not measured. Cost: one pass over the tensor; no allocation once
+    /// the step's record buffer has its final size.
     pub fn observe(
         &self,
         tensor: TensorId,
@@ -216,9 +215,9 @@ impl Monitor {
         None
     }
 
-    /// Records what `read` finds of a tensor that [`request_now`](Self::request_now) has let through, and says what that was
-    /// a reading of. Should what is asked for change while it reads, it is asked again. The time since the start and the
-    /// bytes read are booked with the record.
+    /// Records the result of `read` for a tensor that [`request_now`](Self::request_now) admitted, and returns it with its
+    /// request. If the request changes meanwhile, calls `read` again with the new one. The time since the start and the bytes
+    /// read count with the record.
     pub(crate) fn record_read(
         &self,
         label: Label,
@@ -229,7 +228,7 @@ impl Monitor {
         let (reading, pushed) = loop {
             let reading = read(request);
             let mut recorder = self.inner.recorder();
-            // The statistics change only under this lock: other readings would get into the wrong columns.
+            // The statistics change only under this lock, so the reading has the columns of its batch.
             let now = self.request(label.kind)?;
             if now == request {
                 // Another thread may have ended the step meanwhile.
@@ -349,7 +348,7 @@ impl Monitor {
         }
     }
 
-    /// Whether training is asked to end, because an alert with the action `stop` began. The loop must end it. One load.
+    /// Whether an alert with the action `stop` requests the end of the training. The loop must end it. One load.
     ///
     /// With several ranks, it becomes true on all ranks when the same step begins, some seconds after the alert: they agree on it
     /// like on a change by live control. Until every rank has answered, it stays false.
@@ -379,12 +378,11 @@ impl Monitor {
         self.inner.alerts.count(rule);
     }
 
-    /// What the alert detectors remember after every step ended so far, to be saved with a checkpoint: JSON, whose text
-    /// (`to_string`) holds all of it.
+    /// The state of the alert rules after all steps ended so far, to be saved with a checkpoint. Its JSON text (`to_string`)
+    /// is complete.
     ///
-    /// Waits for the worker, which is milliseconds behind, for at most five seconds; a step that waits for late device
-    /// readings is not in it. `null` in a forked child, and where the worker is so busy that nothing can be had in that
-    /// time, which is said.
+    /// Waits for the worker, usually milliseconds and at most five seconds. Steps that wait for late device readings are not
+    /// included. `null` in a forked child, and, with a warning, if the worker does not finish in time.
     pub fn alert_state(&self) -> serde_json::Value {
         if self.inner.fork.is_child() {
             return serde_json::Value::Null;
@@ -393,12 +391,11 @@ impl Monitor {
         state.flatten().unwrap_or_default()
     }
 
-    /// Goes on from a saved state, as if the run had never stopped. Call before the first step. Series of rules the
-    /// config does not have any more are left out, which is said and returned; `null` forgets nothing and changes nothing.
-    /// Waits at most five seconds.
+    /// Continues from a saved state, as if the run had not stopped. Call it before the first step. Series of rules that the
+    /// config no longer has are skipped; the monitor warns and returns them. `null` has no effect. Waits at most five seconds.
     ///
     /// # Errors
-    /// It is no such state, or one of another version, or the rules are busy; the detectors are as they were.
+    /// The value is not a saved state or has another version, or the rules are busy. The rules are then unchanged.
     pub fn load_alert_state(&self, state: serde_json::Value) -> Result<LoadedAlertState, AlertStateError> {
         if state.is_null() || self.inner.fork.is_child() {
             return Ok(LoadedAlertState::default());

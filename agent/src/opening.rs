@@ -39,7 +39,7 @@ pub(crate) struct Opening<'a> {
     pub(crate) whereabouts: &'a Whereabouts,
     /// The directory of the run, for all ranks.
     pub(crate) run: Option<String>,
-    /// The number of parameters selected by the targets.
+    /// The number of parameters that the targets select.
     pub(crate) watched: usize,
     /// The number of the model's parameters.
     pub(crate) parameters: usize,
@@ -67,7 +67,7 @@ impl Opening<'_> {
         let others = [
             (self.config.features.is_some(), "features of modules"),
             (self.config.collectives.is_some(), "collective operations"),
-            (self.config.print_struct, "the structure of the model, and stops"),
+            (self.config.print_struct, "the structure of the model, then stops"),
             (self.config.stack_info, "the call stacks of modules"),
         ];
         subjects.extend(others.into_iter().filter(|(is_on, _)| *is_on).map(|(_, name)| name.to_owned()));
@@ -114,12 +114,13 @@ impl fmt::Display for Opening<'_> {
             }
             write!(f, "; {}", self.plan.window)?;
             if self.plan.paused {
-                write!(f, ", once the config says `dynamic_on`")?;
+                write!(f, ", once `dynamic_on` is true")?;
             }
         }
         if !self.plan.ranks.is_empty() {
             let ranks: Vec<String> = self.plan.ranks.iter().map(ToString::to_string).collect();
-            write!(f, "; on rank {} of {}", ranks.join(", "), self.ranks.world_size)?;
+            let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+            write!(f, "; on {noun} {} of {}", ranks.join(", "), self.ranks.world_size)?;
         } else if self.ranks.world_size > 1 {
             write!(f, "; on each of {} ranks", self.ranks.world_size)?;
         }
@@ -195,7 +196,7 @@ mod tests {
             (
                 r#"{"update": true, "module_ranks": [0, 3]}"#,
                 148,
-                "measures updates of 148 parameters; norm; every step; on rank 0, 3 of 1",
+                "measures updates of 148 parameters; norm; every step; on ranks 0, 3 of 1",
             ),
             ("{}", 148, "measures nothing"),
         ] {

@@ -29,7 +29,7 @@ pub struct Options {
     /// The output directory if the config has none; by default, `MONITOR_OUTPUT_DIR` or `./monitor_output`.
     pub output_dir: Option<PathBuf>,
     /// The front's tasks besides passing tensors. trainmon warns of a task in the config that is not listed here.
-    // Every front uses the monitor's guards.
+    // The monitor's guards measure collectives for every front.
     #[default(&[FrontTask::Collectives])]
     pub front_tasks: &'static [FrontTask],
     /// The config file, watched in msprobe's dynamic mode.

@@ -51,12 +51,12 @@ pub(crate) struct Opening<'a> {
     pub(crate) run: &'a RunInfo,
     /// The run's directories; a continued earlier directory becomes this run's.
     pub(crate) place: &'a mut RunPlace,
-    /// Whether this rank measures; otherwise it writes no files.
+    /// Whether this rank measures. If not, it writes no files.
     pub(crate) rank_measures: bool,
     pub(crate) ledger: &'a Arc<Ledger>,
     /// The number of batches waiting for the worker.
     pub(crate) waiting: Arc<AtomicUsize>,
-    /// The requests of each kind.
+    /// The requested statistics of each kind.
     pub(crate) requests: &'a Requests,
     pub(crate) alerts: &'a Arc<AlertTotals>,
     pub(crate) collectives: &'a Arc<CollectiveTotals>,
@@ -96,7 +96,7 @@ impl Opening<'_> {
         None
     }
 
-    /// Opens the scrape page, or warns. Its own counters are on its page too, so they exist before it.
+    /// Opens the scrape page, or warns. Its counters are created first, because the page shows them too.
     #[cfg(feature = "prometheus")]
     fn prometheus(&self, others: &[Output], journal: Option<&OpenJournal>) -> Option<Output> {
         let prometheus = self.config.prometheus.as_ref()?;
@@ -175,18 +175,22 @@ impl Opening<'_> {
     /// Reports the deletion of the oldest journals, which frees their space for the new one.
     fn tell_pruned(&self, Pruned { removed, failed }: Pruned) {
         let notices = &self.options.notices;
-        if let [.., newest] = &removed[..] {
-            let count = removed.len();
-            notices
-                .info(format!("journal: {count} of earlier runs deleted, the newest of them `{}`", newest.display()));
+        match &removed[..] {
+            [] => {}
+            [only] => notices.info(format!("journal: deleted `{}` of an earlier run", only.display())),
+            [.., newest] => notices.info(format!(
+                "journal: deleted {} journals of earlier runs, the newest is `{}`",
+                removed.len(),
+                newest.display()
+            )),
         }
         if let Some((path, error)) = failed.first() {
             let message = format!("journal: cannot delete `{}` of an earlier run: {error}", path.display());
-            notices.warn(message, Some("delete it by hand, or raise `journal.keep`".to_owned()));
+            notices.warn(message, Some("delete it yourself, or raise `journal.keep`".to_owned()));
         }
     }
 
-    /// The CSV files.
+    /// Opens the CSV files.
     #[cfg(feature = "csv")]
     fn csv(&mut self, csv: &Csv) -> Option<Box<dyn Exporter>> {
         if let Some(exporter) = self.continued_csv(csv) {
@@ -232,7 +236,7 @@ impl Opening<'_> {
                     window.first,
                     window.last
                 ),
-                "a run directory's name begins with its time",
+                "set two times around the one at the start of the run directory's name",
             ),
             Err(error) => (with_causes(&error), error.hint()),
         };
@@ -241,10 +245,10 @@ impl Opening<'_> {
         None
     }
 
-    /// The monitor's state that an exporter reads: `own` are its own counters.
+    /// The monitor's state that an exporter reads. `own` are the exporter's counters.
     #[cfg_attr(
         not(any(feature = "otlp", feature = "prometheus")),
-        expect(dead_code, reason = "only OTLP and the scrape page tell of the monitor")
+        expect(dead_code, reason = "only OTLP and the scrape page report the monitor's state")
     )]
     fn sources(&self, others: &[Output], own: &Arc<SinkShared>, journal: Option<&OpenJournal>) -> Sources {
         let kept = journal.map(|journal| &journal.shared);

@@ -1,4 +1,4 @@
-//! Readings that arrive after their step has ended, because a device computes them meanwhile.
+//! Readings that a device delivers after their step has ended.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl PendingStep {
         self.await_number(number, true);
     }
 
-    /// Withdraws an announcement: the number is omitted on purpose.
+    /// Withdraws an announcement: the step has no such number.
     pub fn forgo(&self, number: LateNumber) {
         self.await_number(number, false);
     }
@@ -85,7 +85,7 @@ impl PendingStep {
 impl Drop for PendingStep {
     fn drop(&mut self) {
         if self.inner.fork.is_child() {
-            // As in a monitor.
+            // Leaked for the same reason as in `Monitor`.
             std::mem::forget(Arc::clone(&self.inner));
             return;
         }

@@ -15,7 +15,7 @@ pub(crate) struct QueuedStep {
     pub(crate) in_journal: bool,
 }
 
-/// The training thread's end.
+/// The training thread's end of the queue.
 pub(crate) struct BatchQueue {
     full: Sender<QueuedStep>,
     waiting: Arc<AtomicUsize>,
@@ -23,7 +23,7 @@ pub(crate) struct BatchQueue {
     returns: BatchReturns,
 }
 
-/// The worker's end.
+/// The worker's end of the queue.
 pub(crate) struct BatchSource {
     batches: Receiver<QueuedStep>,
     waiting: Arc<AtomicUsize>,
@@ -47,7 +47,7 @@ impl BatchSource {
         }
     }
 
-    /// The number of waiting batches, for observers of the queue. Holding it keeps nothing open.
+    /// The number of waiting batches, for observers of the queue. It does not keep the queue open.
     pub(crate) fn waiting(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.waiting)
     }
@@ -78,7 +78,7 @@ impl BatchReturns {
     }
 }
 
-/// A queue of at most `capacity` steps.
+/// Creates a queue of at most `capacity` steps.
 pub(crate) fn batch_queue(capacity: usize) -> (BatchQueue, BatchSource) {
     let capacity = capacity.max(1);
     let (full, batches) = bounded(capacity);

@@ -14,7 +14,7 @@ pub struct QueueLoss {
     pub dropped: u64,
 }
 
-/// The share of dropped steps above which they are worth a second report.
+/// The percentage of dropped steps above which a second warning is logged.
 const NOTABLE_PERCENT: u64 = 1;
 
 impl QueueLoss {
@@ -41,12 +41,12 @@ pub(crate) struct QueueCounts {
     is_share_told: AtomicBool,
 }
 
-/// The report on a dropped step; each is given once.
+/// A warning about dropped steps. Each is logged once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LossNews {
     /// The first dropped step.
     First,
-    /// More than 1 % dropped.
+    /// More than 1 % of the steps dropped.
     Share(QueueLoss),
 }
 
@@ -56,7 +56,7 @@ impl QueueCounts {
         self.offered.fetch_add(1, COUNT);
     }
 
-    /// Counts a step that the queue dropped after its [offer](Self::offer).
+    /// Counts a step that the queue dropped after its [offer](Self::offer). Returns the warning to log, if any.
     pub(crate) fn drop_one(&self) -> Option<LossNews> {
         self.dropped.fetch_add(1, COUNT);
         let loss = self.loss();

@@ -5,11 +5,11 @@ use trainmon_core::Rank;
 /// This process's place in the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ranks {
-    /// Among all machines.
+    /// The rank in the job.
     pub rank: Rank,
-    /// On this machine.
+    /// The rank on this machine.
     pub local_rank: Rank,
-    /// Processes in the job.
+    /// The number of processes in the job.
     pub world_size: u32,
 }
 
@@ -22,10 +22,10 @@ impl Ranks {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum RankError {
-    /// Not a number.
+    /// The value is not a number.
     #[error("environment variable `{variable}`: expected a rank or size, found `{found}`")]
     NotANumber { variable: &'static str, found: String },
-    /// A rank outside the job.
+    /// The rank is not below the number of processes.
     #[error("environment variable `{variable}`: rank {rank} is outside the job of {world_size} processes")]
     OutsideWorld { variable: &'static str, rank: u32, world_size: u32 },
 }
@@ -37,7 +37,7 @@ struct Launcher {
     world_size: &'static str,
 }
 
-/// In order of precedence: torchrun's variables are also set by hand, and are more specific inside Slurm or MPI jobs.
+/// The launchers in order of precedence: torchrun's variables are also set manually, and are more specific in Slurm or MPI jobs.
 const LAUNCHERS: [Launcher; 3] = [
     Launcher { rank: "RANK", local_rank: "LOCAL_RANK", world_size: "WORLD_SIZE" },
     Launcher {
@@ -49,7 +49,7 @@ const LAUNCHERS: [Launcher; 3] = [
 ];
 
 impl Ranks {
-    /// Reads the variables of torchrun, OpenMPI or Slurm, whichever gives a rank first; a job of one process if none does.
+    /// Reads the variables of torchrun, OpenMPI or Slurm, in this order. Returns a job of one process if none gives a rank.
     ///
     /// # Errors
     /// The launcher's values are not numbers, or its rank lies outside its size.

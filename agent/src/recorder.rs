@@ -18,27 +18,29 @@ use crate::queue::BatchQueue;
 use crate::step_facts::StepFacts;
 use crate::throttle::{Throttle, Verdict};
 
-/// Device readings arrive one step late; a batch that waits for more than this many steps is sent without them.
+/// The number of steps for which a batch waits for device readings, which usually arrive one step late. It is then sent
+/// without them.
 const MAX_WAITING_STEPS: usize = 4;
 
-/// A norm combined over ranks takes milliseconds, which may be many steps. The keys of the exchange are reused after twice as
-/// many steps (`_RING` of `exchange.py`).
+/// The maximum number of steps for which a batch waits for its norm: combining it over ranks takes milliseconds, which may be
+/// many steps. The keys of the exchange are reused after twice as many (`RING` of `exchange.py`).
 const MAX_STEPS_FOR_NORM: usize = 32;
 
-/// The number of later steps for which a batch waits for its norm. The waiting batches leave together, and their queue must have
-/// room for them and for the next ones.
+/// The number of later steps for which a batch waits for its norm. The waiting batches are then sent together, and their queue
+/// must have room for them and for the next ones.
 fn steps_for_norm(queue: Option<&BatchQueue>) -> usize {
     let room = queue.map_or(0, BatchQueue::capacity);
     (room / 4 * 3).clamp(MAX_WAITING_STEPS, MAX_STEPS_FOR_NORM)
 }
 
-/// More records than any model produces in one step, 64 MiB of them. It limits the memory of a loop that never ends its step.
+/// The maximum number of records per step, about 64 MiB and more than any model produces. It limits the memory of a loop that
+/// never ends its step.
 pub(crate) const MAX_STEP_RECORDS: usize = 1 << 18;
 
 /// The outcome of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// In its step's batch.
+    /// Added to its step's batch.
     Kept,
     /// Too late: the monitor is shut down, or the batch has been sent.
     TooLate,
@@ -79,7 +81,7 @@ pub(crate) struct Leaving {
     pub(crate) batch: StepBatch,
     /// The numbers it lacks.
     pub(crate) missing: Awaited,
-    /// Whether it is still held although its time is up.
+    /// Whether it is sent although it still waits for readings.
     pub(crate) is_overdue: bool,
 }
 
@@ -253,7 +255,7 @@ impl Recorder {
         (self.ops, self.next_ops) = (None, None);
     }
 
-    /// Judges the cost of the step just closed: see [`Throttle`].
+    /// Judges the cost of the step just closed; see [`Throttle`].
     pub(crate) fn judge_last_step(&mut self) -> Verdict {
         let (Some(throttle), Some(waiting)) = (&mut self.throttle, self.waiting.back()) else { return Verdict::Keep };
         let batch = &waiting.batch;

@@ -12,7 +12,7 @@ use crate::queue_loss::QueueLoss;
 /// The suggested fix for a slow worker.
 pub(crate) const WORKER_HINT: &str = "raise `step_interval`, measure less, or raise `queue_steps`";
 /// The suggested fix for a slow exporter.
-pub(crate) const SINK_HINT: &str = "look at why it is slow, raise `step_interval`, or raise `queue_steps`";
+pub(crate) const SINK_HINT: &str = "find out why it is slow, or raise `step_interval` or `queue_steps`";
 
 /// The report of a run. `Display` gives the closing lines for the user.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +23,7 @@ pub struct Report {
     pub books: LedgerSnapshot,
     /// Steps offered to the worker, and those its queue dropped.
     pub steps: QueueLoss,
-    /// Numbers expected after their step's end that never arrived, or too late.
+    /// Expected numbers that arrived too late or never.
     pub missing: MissingNumbers,
     /// The counters of each exporter, and the locations of its output.
     pub sinks: Vec<SinkReport>,
@@ -36,7 +36,7 @@ pub struct Report {
 /// The report of one exporter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SinkReport {
-    /// `csv`, `prometheus`.
+    /// Its name, such as `csv` or `prometheus`.
     pub name: &'static str,
     /// Its counters.
     pub books: SinkSnapshot,
@@ -52,12 +52,12 @@ impl Report {
         self.books.balances() && self.sinks.iter().all(|sink| sink.books.balances())
     }
 
-    /// The report as the closing message, indented below its first line.
+    /// The closing message: the report, indented below the first line.
     pub(crate) fn closing(&self) -> String {
         format!("ended before step {}: {self}", self.next_step).replace('\n', "\n  ")
     }
 
-    /// Records that some exporter never delivered.
+    /// The number of records that some exporter never delivered.
     pub fn lost(&self) -> u64 {
         self.books.dropped.iter().sum::<u64>() + self.sinks.iter().map(|sink| sink.books.lost()).sum::<u64>()
     }
@@ -68,7 +68,8 @@ impl fmt::Display for Report {
         let LedgerSnapshot { observed, not_sampled, offered, accepted: _, dropped } = self.books;
         writeln!(
             f,
-            "observed {observed} tensors: {offered} measured, {not_sampled} not sampled, {} dropped",
+            "observed {observed} tensor{}: {offered} measured, {not_sampled} not sampled, {} dropped",
+            if observed == 1 { "" } else { "s" },
             dropped.iter().sum::<u64>()
         )?;
         if self.steps.is_notable() {
@@ -92,7 +93,8 @@ impl fmt::Display for Report {
         }
         for series in &self.collectives {
             let CollectiveSummary { op, group, started, failed, bytes, median, late, .. } = series;
-            write!(f, "{op} in {group}: {started} operations, {:.1} MiB", *bytes as f64 / f64::from(1 << 20))?;
+            let plural = if *started == 1 { "" } else { "s" };
+            write!(f, "{op} in {group}: {started} operation{plural}, {:.1} MiB", *bytes as f64 / f64::from(1 << 20))?;
             if *failed > 0 {
                 write!(f, ", {failed} failed")?;
             }

@@ -1,4 +1,4 @@
-//! The requests of each kind, which can change during training.
+//! The requested statistics of each kind, which can change during training.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -7,22 +7,23 @@ use trainmon_core::{Kind, Statistic, StatisticSet};
 use trainmon_exporters::SCRAPE_STATISTICS;
 use trainmon_stats::Request;
 
-/// Marks the set in the low half as the complete request; without this bit, it is added to the config's.
+/// A bit of `Requests::live`: the set in the low half is the complete request. Without it, the set is added to the config's.
 const REPLACES: u32 = 1 << 16;
 
-/// The top bit of a kind's word: it is measured. The columns follow, then the statistics for trainmon's own series.
+/// The top bit of a kind's word, set if it is measured. The low 16 bits are the columns, the next 16 the statistics for
+/// trainmon's own series.
 const MEASURED: u64 = 1 << 63;
 const OWN_SHIFT: u32 = 16;
 
-/// The requests, by kind. Read on every tensor: two loads and no lock. They publish no other memory.
+/// The requests by kind. Reading one, for every tensor, costs a few loads and no lock. They publish no other memory.
 #[derive(Debug)]
 pub(crate) struct Requests {
     by_kind: [OfKind; Kind::ALL.len()],
-    /// A set of statistics for every kind of tensor, and [`REPLACES`].
+    /// A set of statistics for all kinds, and [`REPLACES`].
     live: AtomicU32,
 }
 
-/// The request of one kind: [`MEASURED`] and two sets, and the bits of `eps`.
+/// The request of one kind: [`MEASURED`] with two sets, and the bits of `eps`.
 #[derive(Debug, Default)]
 struct OfKind {
     word: AtomicU64,
@@ -36,7 +37,7 @@ impl Requests {
         requests
     }
 
-    /// No requests of any kind.
+    /// Requests nothing.
     pub(crate) fn none() -> Self {
         Self { by_kind: std::array::from_fn(|_| OfKind::default()), live: AtomicU32::new(0) }
     }
@@ -70,12 +71,12 @@ impl Requests {
         Some(Request { statistics: asked.union(own), eps })
     }
 
-    /// Measures `ops` of every kind from now on.
+    /// Requests only `ops` of every kind from now on.
     pub(crate) fn replace(&self, ops: StatisticSet) {
         self.live.store(REPLACES | u32::from(ops.bits()), Ordering::Relaxed);
     }
 
-    /// Adds `ops` to the measurements, until [`replace`](Self::replace).
+    /// Requests `ops` in addition, until [`replace`](Self::replace).
     pub(crate) fn add(&self, ops: StatisticSet) {
         self.live.fetch_or(u32::from(ops.bits()), Ordering::Relaxed);
     }
@@ -89,7 +90,7 @@ fn asked_for(config: &Config, kind: Kind) -> (u64, f64) {
     };
     let has_series = config.prometheus.is_some() || config.otlp.is_some();
     let mut own = if has_series { SCRAPE_STATISTICS } else { StatisticSet::EMPTY };
-    // The global norm in `steps.csv` is built from the tensors' norms, the ratio of a change from its own.
+    // The global norm in `steps.csv` is computed from the tensors' norms, the ratio of an update from its norm.
     if kind.is_gradient() || kind == Kind::Update {
         own = own.with(Statistic::Norm);
     }

@@ -1,9 +1,9 @@
-//! Which tensors a step measures when not all may be: layer by layer in turn.
+//! Selects the tensors to measure in a step, layer by layer in turn, if the overhead budget does not allow all.
 //!
-//! All signals of a layer and group are measured in the same step, so that what is put together from them (a layer's norm,
-//! the ratio of a change) stays whole. With a stride of `k`, a power of two, each is measured in every `k`-th measured
-//! step. Which ones follows from names, their order and the step alone, so every rank of the same model chooses the same;
-//! and the choice of a larger stride is a part of that of a smaller one.
+//! All signals of a layer and group are measured in the same step, so that values computed from several of them (a layer's
+//! norm, the ratio of an update) are complete. With a stride of `k`, a power of two, each is measured in every `k`-th
+//! measured step. The selection depends only on the names, their order and the step, so all ranks of the same model select
+//! the same tensors. The selection of a larger stride is a subset of that of a smaller one.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,10 +14,10 @@ use trainmon_core::{Group, TensorId, TensorInfo, layer_of};
 /// The flags publish no other memory.
 const FLAG: Ordering = Ordering::Relaxed;
 
-/// Which tensors are measured in the step in progress.
+/// The selection of tensors for the step in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Rotation {
-    /// One below the stride: 0 measures everything.
+    /// The stride minus 1; 0 measures everything.
     mask: AtomicU32,
     turn: AtomicU32,
     cells: RwLock<Cells>,
@@ -25,13 +25,13 @@ pub(crate) struct Rotation {
 
 #[derive(Debug, Default)]
 struct Cells {
-    /// Virtual-pipeline stage, layer, group.
+    /// The number of each virtual-pipeline stage, layer and group.
     numbers: HashMap<(u32, String, Group), u32>,
     of_tensor: Vec<u32>,
 }
 
 impl Rotation {
-    /// Notes which layer and group a tensor belongs to.
+    /// Registers a tensor with its layer and group.
     pub(crate) fn register(&self, tensor: TensorId, info: &TensorInfo) {
         let mut cells = self.cells.write();
         let next = cells.numbers.len() as u32;
@@ -43,18 +43,18 @@ impl Rotation {
         cells.of_tensor[tensor.index()] = number;
     }
 
-    /// Sets what the step about to begin measures: one cell in `stride`, a power of two, by `turn`.
+    /// Sets the selection of the step that begins: one cell in `stride`, a power of two, selected by `turn`.
     pub(crate) fn set(&self, stride: u32, turn: u64) {
         self.turn.store(turn as u32, FLAG);
         self.mask.store(stride.max(1) - 1, FLAG);
     }
 
-    /// One cell in this many is measured.
+    /// The stride: one cell in this many is measured.
     pub(crate) fn stride(&self) -> u32 {
         self.mask.load(FLAG).wrapping_add(1)
     }
 
-    /// Whether it is this tensor's turn. One load while everything is measured.
+    /// Whether this tensor is selected. Costs one load while everything is measured.
     pub(crate) fn admits(&self, tensor: TensorId) -> bool {
         let mask = self.mask.load(FLAG);
         mask == 0 || self.cell(tensor).wrapping_add(self.turn.load(FLAG)) & mask == 0

@@ -1,10 +1,10 @@
-//! The names of custom scalars, apart from what takes them: the monitor keeps them, [`scalars`](crate::scalars) fills them.
+//! The names of custom scalars. The monitor owns them, [`scalars`](crate::scalars) adds to them.
 
 use std::collections::HashMap;
 
 use trainmon_core::TensorId;
 
-/// The names told so far.
+/// The names registered so far, and the warnings already given.
 #[derive(Debug, Default)]
 pub(crate) struct ScalarNames {
     pub(crate) known: HashMap<Box<str>, TensorId>,

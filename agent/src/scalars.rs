@@ -1,4 +1,4 @@
-//! Custom scalars: numbers that the training's script tells under names of its own.
+//! Custom scalars: numbers that the training script logs under its own names.
 
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -8,19 +8,18 @@ use trainmon_core::{TensorId, TensorInfo};
 use crate::monitor::Monitor;
 use crate::recorder::Pushed;
 
-/// Different names of one run: a step's number in a name must not eat the memory, nor every output's.
+/// The maximum number of names per run. It limits the memory, here and in every output, of names that contain a step number.
 const MAX_NAMES: usize = 1000;
-/// The longest name, in bytes.
+/// The maximum length of a name in bytes.
 const MAX_NAME_BYTES: usize = 256;
 
 impl Monitor {
-    /// Tells a number of the step in progress under a name of the caller's own (`accuracy`): a custom scalar, which goes
-    /// to every output as a record of the kind `scalar`. Told twice in a step, the last one counts. It needs no config
-    /// key, and is delivered in steps, too, that no tensor is measured in.
+    /// Records a custom scalar of the step in progress: a number under the caller's own name, such as `accuracy`. Every
+    /// output receives it as a record of the kind `scalar`. The last value of a step counts. Scalars require no config key,
+    /// and are also delivered in steps without measured tensors.
     ///
-    /// A run has 1,000 different names at most, of 256 bytes at most and without control characters: what is beyond is
-    /// warned of once, counted as not sampled, and not delivered. Cost: a lookup of the name and a lock held for
-    /// nanoseconds.
+    /// A run has at most 1,000 names, each of at most 256 bytes and without control characters. Others are not delivered:
+    /// the monitor warns once and counts them as not sampled. Cost: a lookup of the name and a lock held for nanoseconds.
     pub fn scalar(&self, name: &str, value: f64) {
         if self.inner().fork.is_child() {
             return;
@@ -33,8 +32,9 @@ impl Monitor {
         }
     }
 
-    /// The id of a custom scalar, for a value that arrives after its step: a [`PendingStep`](crate::PendingStep) takes it as a record of
-    /// the kind `scalar`. `None` for a name that is not taken, which is said and counted as by [`scalar`](Self::scalar).
+    /// The id of a custom scalar, for a value that arrives after its step as a record of the kind `scalar` in a
+    /// [`PendingStep`](crate::PendingStep). `None` for a rejected name, which is reported and counted as in
+    /// [`scalar`](Self::scalar).
     pub fn scalar_id(&self, name: &str) -> Option<TensorId> {
         let inner = self.inner();
         if inner.fork.is_child() {
@@ -46,7 +46,7 @@ impl Monitor {
         }
         let is_unfit = name.is_empty() || name.len() > MAX_NAME_BYTES || name.contains(char::is_control);
         if !is_unfit && names.known.len() < MAX_NAMES {
-            // No layer's: the overhead budget's turns are not for it.
+            // A scalar belongs to no layer, so the overhead budget never skips it.
             let id = inner.tensors.register(TensorInfo { name: name.into(), vpp_stage: 0 });
             names.known.insert(name.into(), id);
             return Some(id);
@@ -58,12 +58,13 @@ impl Monitor {
         if !was_told {
             let shown: String = name.escape_debug().take(40).collect();
             let (why, hint) = if is_unfit {
-                ("is no name for it", format!("give it 1 to {MAX_NAME_BYTES} bytes without control characters"))
+                let hint = format!("use a name of 1 to {MAX_NAME_BYTES} bytes without control characters");
+                ("its name is invalid".to_owned(), hint)
             } else {
-                ("is one name too many", format!("a run has {MAX_NAMES} names at most: leave step numbers out of them"))
+                let hint = "do not use step numbers in the names".to_owned();
+                (format!("a run has at most {MAX_NAMES} names"), hint)
             };
-            let message =
-                format!("the scalar `{shown}` is left out and counted, and so are others like it: that {why}");
+            let message = format!("scalar `{shown}` is discarded: {why}; later such scalars are only counted");
             inner.notices.warn(message, Some(hint));
         }
         None

@@ -1,4 +1,4 @@
-//! What an exporter that delivers later says of its records, written into the books it is run with.
+//! Counts the outcomes that an asynchronous exporter reports for its records.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use trainmon_service::Notices;
 
 use crate::books::SinkShared;
 
-/// The books of one exporter, and who hears of it.
+/// The counters of one exporter, and the receiver of its messages.
 pub(crate) struct SinkDeliveryReport {
     pub(crate) shared: Arc<SinkShared>,
     pub(crate) alerts: Arc<AlertTotals>,
@@ -17,7 +17,7 @@ pub(crate) struct SinkDeliveryReport {
 }
 
 impl SinkDeliveryReport {
-    /// Writes while somebody still waits: what comes later is abandoned already, and has its fate.
+    /// Calls `write` unless waiting has ended: everything without an outcome was then counted as abandoned.
     fn write(&self, write: impl FnOnce()) {
         let given_up = self.shared.given_up();
         if !*given_up {

@@ -1,4 +1,4 @@
-//! One exporter with its own queue and thread: it can stall or fail without anyone else noticing.
+//! One exporter with its own queue and thread, so that a stall or an error does not affect the others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::queue_loss::LossNews;
 use crate::report::SINK_HINT;
 use crate::settlement::SinkDeliveryReport;
 
-/// What every sink thread shares.
+/// The state that all sink threads share.
 #[derive(Clone)]
 pub(crate) struct SinkContext {
     pub(crate) tensors: TensorTable,
@@ -28,11 +28,11 @@ pub(crate) struct SinkContext {
     pub(crate) notices: Notices,
 }
 
-/// What an exporter is given at once: a step and what was found in it. A stall is found without a step.
+/// One item of an exporter's queue: a step and its alerts. The alert of a stall has no step.
 #[derive(Debug, Default)]
 pub(crate) struct Delivery {
     pub(crate) batch: Option<StepBatch>,
-    /// Delivered after the batch, in order.
+    /// The alerts, delivered in this order after the batch.
     pub(crate) alerts: Vec<Alert>,
 }
 
@@ -71,10 +71,10 @@ impl Sink {
             known: Vec::new(),
         };
         std::thread::Builder::new().name(format!("trainmon-{name}")).spawn(move || {
-            // Dropped when the thread ends, however it ends: that is what `finish` waits for.
+            // Dropped when the thread ends, also by a panic: `finish` waits for that.
             let _alive: Sender<()> = alive;
-            // Alerts of the journal's are written under a lock that the training thread takes too: it is not to wait for
-            // a thread whose turn does not come.
+            // The journal writes alerts under a lock that the training thread takes too: a low priority of this thread
+            // would delay the training.
             if name != JOURNAL && !thread.exporter.shares_a_lock() {
                 step_back();
             }
@@ -83,7 +83,7 @@ impl Sink {
         Ok(Self { queue, shared, done, alerts, notices, takes_alerts })
     }
 
-    /// Passes a step on; if the exporter's queue is full it is lost to this exporter alone, with its alerts.
+    /// Queues a step. If the exporter's queue is full, only this exporter loses the step and its alerts.
     pub(crate) fn offer(&self, delivery: &Arc<Delivery>) {
         let alerts = if self.takes_alerts { delivery.alerts.len() as u64 } else { 0 };
         let records = delivery.records();
@@ -92,7 +92,7 @@ impl Sink {
         }
         let given_up = self.shared.given_up();
         if *given_up {
-            // The books are closed, and have this step as abandoned; of its alerts nobody knew.
+            // The counters are final and include this step as abandoned, but not its alerts.
             self.alerts.lose(alerts);
             return;
         }
@@ -121,8 +121,8 @@ impl Sink {
         }
     }
 
-    /// Passes a step on and waits until the exporter is done with it, at most so long, and not at all while it is behind
-    /// anyway: an exporter that hangs costs this once.
+    /// Queues a step and waits until the exporter has finished it, at most `patience`. Does not wait if the exporter is
+    /// already behind, so one that hangs costs the wait once.
     pub(crate) fn offer_first(&self, delivery: &Arc<Delivery>, patience: Duration) {
         let is_idle = self.shared.pending.is_empty();
         self.offer(delivery);
@@ -131,7 +131,7 @@ impl Sink {
         }
     }
 
-    /// What outlives the sink.
+    /// The counters and the state that outlive the sink.
     pub(crate) fn shared(&self) -> Arc<SinkShared> {
         Arc::clone(&self.shared)
     }
@@ -139,13 +139,13 @@ impl Sink {
     fn tell_overflow(&self) {
         let Some(news) = self.shared.steps.drop_one() else { return };
         let what = match news {
-            LossNews::First => "steps it has no room for are dropped and counted".to_owned(),
-            LossNews::Share(loss) => format!("{loss} are dropped so far, and counted"),
+            LossNews::First => "its queue is full, and dropped steps are counted".to_owned(),
+            LossNews::Share(loss) => format!("{loss} dropped and counted so far"),
         };
         self.notices.warn(format!("{}: cannot keep up; {what}", self.shared.name), Some(SINK_HINT.to_owned()));
     }
 
-    /// Says that nothing more comes: the thread finishes what is queued, then ends.
+    /// Closes the queue: the thread finishes the queued deliveries, then ends.
     pub(crate) fn close(self, deadline: Instant) -> ClosingSink {
         let Self { queue, shared, done, alerts, notices, takes_alerts: _ } = self;
         shared.close_by(deadline);
@@ -154,7 +154,7 @@ impl Sink {
     }
 }
 
-/// A sink whose thread is finishing.
+/// A sink whose queue is closed and whose thread finishes the rest.
 pub(crate) struct ClosingSink {
     shared: Arc<SinkShared>,
     done: Receiver<()>,
@@ -163,7 +163,7 @@ pub(crate) struct ClosingSink {
 }
 
 impl ClosingSink {
-    /// Waits for the thread's end, until the deadline; what is not delivered then is abandoned, and counted.
+    /// Waits for the thread's end until the deadline, then abandons and counts undelivered records.
     pub(crate) fn finish(self, deadline: Instant) {
         let Self { shared, done, alerts, notices } = self;
         let name = shared.name;
@@ -171,8 +171,8 @@ impl ClosingSink {
         let left = shared.give_up(&alerts);
         if left > 0 {
             notices.warn(
-                format!("{name}: {left} records were still queued when the shutdown deadline passed"),
-                Some("raise `shutdown_timeout_ms`, or look at why the exporter is slow".to_owned()),
+                format!("{name}: {} still queued when the shutdown deadline passed", records_were(left)),
+                Some("raise `shutdown_timeout_ms`, or find out why the exporter is slow".to_owned()),
             );
         } else if !ended {
             notices
@@ -185,20 +185,20 @@ struct SinkThread {
     exporter: Box<dyn Exporter>,
     shared: Arc<SinkShared>,
     context: SinkContext,
-    /// Whether the exporter itself tells what became of its records.
+    /// Whether the exporter itself reports the outcomes of its records.
     reports_deliveries: bool,
-    /// What became of the records since the exporter began to fail; `None` while it works.
+    /// The losses since the exporter began to fail; `None` while it works.
     failing: Option<Failing>,
     /// Whether the last alert could not be delivered.
     alerts_fail: bool,
     known: Vec<trainmon_core::TensorInfo>,
 }
 
-/// A time of failing.
+/// A series of failures without a success in between.
 #[derive(Debug, Default)]
 struct Failing {
     lost: u64,
-    /// The hints given: a failure of a kind that was told of has the same.
+    /// The hints of the reported failures: the hint identifies the kind of failure.
     told: Vec<Option<String>>,
 }
 
@@ -226,7 +226,7 @@ impl SinkThread {
             self.shared.pending.remove();
         }
         let name = self.shared.name;
-        // The deadline is the waiting side's concern: it stops waiting by itself.
+        // An exporter that still has deliveries to finish gets the whole deadline; `finish` stops waiting by itself.
         let soon = Instant::now() + CLOSE_TIMEOUT;
         let deadline = self.shared.deadline().filter(|_| self.reports_deliveries).unwrap_or(soon);
         let closed = catch_unwind(AssertUnwindSafe(|| self.exporter.shutdown(deadline)));
@@ -291,7 +291,7 @@ impl SinkThread {
         self.tell(lost, problem);
     }
 
-    /// Delivers an alert; speaks when that begins to fail and when it works again.
+    /// Delivers an alert. Warns when delivery begins to fail, and reports when it works again.
     fn alert(&mut self, alert: &Alert) {
         let name = self.shared.name;
         let outcome = catch_unwind(AssertUnwindSafe(|| self.exporter.alert(alert)));
@@ -306,7 +306,7 @@ impl SinkThread {
         if *given_up {
             return;
         }
-        // One that was taken and is delivered later is settled then.
+        // An asynchronous exporter reports the outcome of an accepted alert later.
         if fails || !self.reports_deliveries {
             self.shared.alerts_waiting.fetch_sub(1, Ordering::Relaxed);
         }
@@ -321,13 +321,13 @@ impl SinkThread {
         }
     }
 
-    /// Speaks when the exporter begins to fail and when it works again; in between only of another kind of failure.
+    /// Warns when the exporter begins to fail and once per further kind of failure, and reports when it works again.
     fn tell(&mut self, lost: u64, problem: Option<(String, Option<String>)>) {
         let name = self.shared.name;
         self.shared.is_failing.store(problem.is_some(), Ordering::Relaxed);
         let Some((message, hint)) = problem else {
             if let Some(Failing { lost, .. }) = self.failing.take() {
-                self.context.notices.info(format!("{name}: works again; {lost} records were lost in between"));
+                self.context.notices.info(format!("{name}: works again; {} lost in between", records_were(lost)));
             }
             return;
         };
@@ -335,10 +335,15 @@ impl SinkThread {
         failing.lost += lost;
         if !failing.told.contains(&hint) {
             failing.told.push(hint.clone());
-            self.context.notices.warn(format!("{name}: {message}; losses are counted, training goes on"), hint);
+            self.context.notices.warn(format!("{name}: {message}; losses are counted, training continues"), hint);
         }
     }
 }
 
-/// Closing a file or a listener takes milliseconds; what takes longer is stuck.
+/// The time limit for closing a file or a listener. Closing takes milliseconds unless it hangs.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The start of a clause: `1 record was`, `2 records were`.
+fn records_were(count: u64) -> String {
+    if count == 1 { "1 record was".to_owned() } else { format!("{count} records were") }
+}

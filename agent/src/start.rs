@@ -1,4 +1,4 @@
-//! How a monitor comes to life: from a config, from a file, or inert.
+//! Starts a monitor: from a config, from a file, or one that measures nothing.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -37,10 +37,10 @@ use crate::worker::{Worker, WorkerSinks, WorkerThread};
 /// The monitor could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The launcher's environment makes no sense.
-    #[error("cannot tell which rank this is")]
+    /// The launcher's environment does not determine the rank.
+    #[error("cannot determine the rank of this process")]
     Rank(#[from] RankError),
-    /// The run cannot be called as the caller wants it.
+    /// The caller's name for the run is invalid.
     #[error(transparent)]
     RunName(#[from] RunNameError),
 }
@@ -48,29 +48,29 @@ pub enum StartError {
 impl Monitor {
     /// Starts a monitor.
     ///
-    /// An exporter that cannot start (a port taken, say, or no thread left) is reported and left out; the others run. If
-    /// no thread can be started at all, a warning says so and the monitor measures nothing.
+    /// An exporter that cannot start, for example because its port is taken, is reported and skipped; the others run. If no
+    /// thread can be started at all, the monitor warns and measures nothing.
     ///
     /// # Errors
-    /// The rank cannot be told, or the run cannot be called so.
+    /// The rank cannot be determined, or the run's name is invalid.
     pub fn start(config: Config, options: Options) -> Result<Self, StartError> {
         Self::start_with(config, options, Vec::new())
     }
 
-    /// Starts a monitor from a config file, and never fails: if the file cannot be read or is wrong, or the monitor
-    /// cannot start, every fault is said and the monitor returned measures nothing, so that training goes on.
+    /// Starts a monitor from a config file and never fails. If the file is unreadable or invalid, or the monitor cannot
+    /// start, it warns of every fault and returns a monitor that measures nothing, so that training continues.
     pub fn open(file: &Path, options: Options) -> Self {
         let notices = options.notices.clone();
         let Some(config) = read_config(file, &notices) else { return Self::inert(notices) };
         let options =
             Options { config_file: options.config_file.or_else(|| Some(file.to_path_buf().into())), ..options };
         Self::start(config, options).unwrap_or_else(|error| {
-            notices.warn(format!("{}: nothing is measured; training goes on", with_causes(&error)), None);
+            notices.warn(format!("{}: nothing is measured; training continues", with_causes(&error)), None);
             Self::inert(notices)
         })
     }
 
-    /// A monitor that measures nothing and writes nothing.
+    /// Creates a monitor that measures nothing and writes nothing.
     pub fn inert(notices: Notices) -> Self {
         let window = Window { collect_times: 0, ..Window::default() };
         let config = Config {
@@ -131,7 +131,7 @@ impl Monitor {
         })
     }
 
-    /// Starts a monitor with exporters of the caller's own besides the configured ones.
+    /// Starts a monitor with the caller's own exporters in addition to the configured ones.
     ///
     /// # Errors
     /// As [`Monitor::start`].
@@ -143,7 +143,7 @@ impl Monitor {
         match worker_thread() {
             Ok(thread) => Ok(Self::start_on(&thread, config, Beginning { options, ranks, now, run, is_named }, own)),
             Err(why) => {
-                let message = format!("{why}: nothing is measured; training goes on");
+                let message = format!("{why}: nothing is measured; training continues");
                 options.notices.warn(message, Some(THREADS_HINT.to_owned()));
                 Ok(Self::inert(options.notices))
             }
@@ -254,7 +254,7 @@ impl Monitor {
     }
 }
 
-/// What is known of a run before anything is started for it.
+/// The inputs of a start, before any thread runs.
 struct Beginning {
     options: Options,
     ranks: Ranks,
@@ -263,7 +263,7 @@ struct Beginning {
     is_named: bool,
 }
 
-/// What records the first step, and what live control knows of it.
+/// The recorder at the first step, and the state that it shares with live control.
 fn first_step(
     config: &Config,
     (rank_measures, first): (bool, Step),
@@ -303,20 +303,20 @@ fn open_alerts(
 
 fn warn_of_tasks_left_undone(config: &Config, options: &Options) {
     for task in config.front_tasks().filter(|task| !options.front_tasks.contains(task)) {
-        let message = format!("`{}` has no effect: this front does not do it", task.key());
-        options.notices.warn(message, Some("leave the key out, or watch the training with another front".to_owned()));
+        let message = format!("`{}` has no effect: this front does not support it", task.key());
+        options.notices.warn(message, Some("remove the key, or watch the training with another front".to_owned()));
     }
 }
 
 struct StartedSinks {
     journal: Option<Sink>,
     in_step: Option<InStepJournal>,
-    /// The journal, for who reads it while it is written.
+    /// Reads the journal while it is being written.
     view: Option<JournalView>,
     sinks: Vec<Sink>,
 }
 
-/// The journal's thread, and one for each exporter. Those that have none are left out.
+/// Starts the threads of the journal and of each exporter. Skips outputs whose thread cannot be started.
 fn start_sinks(outputs: Outputs, context: &SinkContext, threadless: &mut Threadless) -> StartedSinks {
     let view = outputs.journal.as_ref().map(|open| open.journal.view());
     let start_journal = |open: OpenJournal| {
@@ -344,7 +344,7 @@ fn sink_status((shared, places): &(Arc<SinkShared>, Vec<String>)) -> SinkStatus 
     }
 }
 
-/// What lies beside captures, and what the worker tells of steps for it where captures may be asked for.
+/// Creates the writer of the files beside captures and, if captures can be requested, the list of latest steps for it.
 fn capture_desk(
     config: &Config,
     view: Option<JournalView>,
@@ -355,13 +355,13 @@ fn capture_desk(
     (desk, config.capture.is_some().then_some(recent))
 }
 
-/// An alert with the action `dump` or `replay` asks for a capture.
+/// Requests a capture for an alert with the action `dump` or `replay`.
 fn asks_for_capture(captures: &Arc<CaptureSchedule>) -> AsksForCapture {
     let captures = Arc::clone(captures);
     Arc::new(move |alert, actions| captures.ask_by_alert(alert, actions.replay))
 }
 
-/// No thread of this rank talks with the others.
+/// Without live control, this rank has no thread that communicates with the others.
 fn without_control(alerts: &AlertManager) -> Option<Control> {
     alerts.stand_alone();
     None
@@ -372,10 +372,10 @@ fn wants_stop(alerts: &Arc<AlertManager>) -> WantsStop {
     Arc::new(move || alerts.stop_requested())
 }
 
-/// Reads a config file and says whatever is wrong with it.
+/// Reads a config file and warns of every fault in it.
 fn read_config(file: &Path, notices: &Notices) -> Option<Config> {
     let name = file.display().to_string();
-    let off = "nothing is measured; training goes on";
+    let off = "nothing is measured; training continues";
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) => {

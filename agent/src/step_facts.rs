@@ -1,18 +1,18 @@
-//! What ends a step besides its records.
+//! The caller's values for a step besides its records.
 
 use trainmon_core::GradNorm;
 
-/// What the caller knows about a step and the monitor cannot see.
+/// The values of a step that only the caller has.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepFacts {
     /// The training loss.
     pub loss: Option<f64>,
-    /// The learning rate the step was made with.
+    /// The learning rate of the step.
     pub learning_rate: Option<f64>,
-    /// Where the step's global gradient norm comes from. A front whose records are a part of it says so: with
-    /// [`GradNorm::Unknown`] the step has none until a [`PendingStep`](crate::PendingStep) tells it.
+    /// The origin of the step's global gradient norm. A front whose records contain only a part of the gradients passes
+    /// [`GradNorm::Unknown`]: the step then has no norm until a [`PendingStep`](crate::PendingStep) sets it.
     pub grad_norm: GradNorm,
-    /// The global gradient norm as the framework reports it, over the same parameters and before clipping: ours is
-    /// checked against it.
+    /// The global gradient norm that the framework reports, over the same parameters and before clipping. The monitor checks
+    /// its own norm against it.
     pub framework_grad_norm: Option<f64>,
 }

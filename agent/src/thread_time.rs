@@ -1,30 +1,30 @@
-//! What a piece of work costs the thread that does it, however many others want the processor.
+//! The cost of a piece of work to its thread, independent of other load on the processor.
 
 use std::time::{Duration, Instant};
 
-/// A moment in a thread's life.
+/// The clock readings of a thread at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadTime {
     wall: Instant,
     usage: Option<Usage>,
 }
 
-/// What the kernel has booked on the thread.
+/// The kernel's accounting of the thread.
 #[derive(Clone, Copy, Debug)]
 struct Usage {
     processor: Duration,
-    /// How often it waited for something. Losing the processor to another thread is no waiting.
+    /// The number of voluntary waits. Preemption by another thread is not one.
     waits: i64,
 }
 
 impl ThreadTime {
-    /// Now, on this thread.
+    /// Reads the clocks of this thread.
     pub(crate) fn now() -> Self {
         Self { usage: usage(), wall: Instant::now() }
     }
 
-    /// What this thread has spent since: its processor time, but where it waited for something all the time that passed.
-    /// So the turns of others on a busy machine do not count, and a disk that keeps it waiting does.
+    /// The time that this thread has spent since: its processor time, or the elapsed time if it waited for something.
+    /// Preemption on a busy machine therefore does not count, but waiting for a disk does.
     pub(crate) fn cost(&self) -> Duration {
         let passed = self.wall.elapsed();
         match (self.usage, usage()) {
@@ -36,7 +36,7 @@ impl ThreadTime {
     }
 }
 
-/// The clock is exact; the times in `rusage` lag behind by up to a tick.
+/// Uses the exact clock for the processor time: the times in `rusage` lag by up to a tick.
 #[cfg(target_os = "linux")]
 fn usage() -> Option<Usage> {
     use nix::sys::resource::{UsageWho, getrusage};

@@ -1,32 +1,32 @@
-//! Keeps the monitor's own time within its budget: by how much to thin out, from what the last steps cost.
+//! Keeps the monitor's own time within its budget: derives the sampling stride from the cost of the last steps.
 
 use std::time::Duration;
 
-/// Steps measured before the cost is judged, or as many as a whole turn of the rotation takes.
+/// The number of measured steps per judgement; a full turn of the rotation if that is longer.
 const JUDGED_STEPS: u32 = 8;
-/// Steps that are not judged: buffers grow, caches are cold.
+/// The number of first steps that are not judged, because buffers grow and caches are cold.
 const WARM_UP_STEPS: u32 = 2;
-/// A layer is measured at least every this many measured steps, whatever the cost.
+/// The largest stride: a layer is measured at least every 256 measured steps, whatever the cost.
 pub(crate) const MAX_STRIDE: u32 = 256;
-/// Measuring twice as much must stay below this share of the budget, or it would be taken back at once.
+/// The stride is halved only if twice the cost stays below this share of the budget. Otherwise it would grow again at once.
 const ROOM: f64 = 0.9;
-/// Judgements in a row that must agree before more is measured again.
+/// The number of consecutive judgements that must agree before the stride is halved.
 const CALM_JUDGEMENTS: u32 = 2;
 
-/// What became of the stride.
+/// The effect of a step on the stride.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It stays.
+    /// Unchanged.
     Keep,
-    /// From now on one in this many is measured: fewer than before.
+    /// The new, larger stride: one layer in this many is measured.
     Less(u32),
-    /// More than before; 1 is everything.
+    /// The new, smaller stride; 1 measures everything.
     More(u32),
-    /// It is at its largest and the budget is exceeded all the same. Told once.
+    /// The budget is exceeded at the largest stride. Returned once, until more is measured again.
     Exhausted,
 }
 
-/// Judges the cost of steps. Knows no clock.
+/// Judges the cost of steps. Reads no clock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Throttle {
     budget: f64,
@@ -50,8 +50,8 @@ impl Throttle {
         self.budget
     }
 
-    /// Takes in a step: what it cost the training thread, how long it took from the end of the one before, and whether
-    /// anything was measured.
+    /// Adds a step: its cost in the training thread, its duration since the end of the previous step, and whether anything
+    /// was measured.
     pub(crate) fn add_step(&mut self, spent: Duration, duration: Option<Duration>, measured: bool) -> Verdict {
         let Some(duration) = duration else { return Verdict::Keep };
         if self.warm_up > 0 {

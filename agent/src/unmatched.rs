@@ -1,18 +1,18 @@
-//! What both fronts say of targets that name nothing of the model.
+//! The warning of both fronts about targets that match nothing in the model.
 
 use trainmon_core::config::{TargetRule, UnmatchedTarget, unmatched_targets};
 
 use crate::monitor::Monitor;
 
-/// So many targets are named.
+/// The maximum number of targets in the warning.
 const MAX_NAMED: usize = 3;
 
 impl Monitor {
-    /// Warns of targets that name nothing of the model, with the nearest names. `parameters` are the names each parameter
-    /// goes by, with its chunk of the model; `modules` those of the modules that can be measured.
+    /// Warns of targets that match nothing in the model, with similar names. `parameters` are all names of each parameter
+    /// with its chunk of the model, `modules` those of the modules that can be measured.
     ///
-    /// Silent on a rank that measures nothing, and on one of several that has something of what is asked for: another may
-    /// hold the rest, as another stage of a pipeline does. Cost: that of
+    /// No warning on a rank that measures nothing. With several ranks, none if any target matches, because another rank,
+    /// such as a pipeline stage, may hold the rest. Cost: that of
     /// [`unmatched_targets`](trainmon_core::config::unmatched_targets).
     pub fn warn_of_targets(&self, parameters: &[(String, u32)], modules: &[(String, u32)]) {
         let (plan, config, ranks) = (self.plan(), self.config(), self.ranks());
@@ -33,17 +33,17 @@ impl Monitor {
         }
         let more = unmatched.len() - named.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let verb = if unmatched.len() > 1 { "name" } else { "names" };
+        let verb = if unmatched.len() > 1 { "match" } else { "matches" };
         let on_rank = if ranks.world_size > 1 { format!(" on rank {}", ranks.rank) } else { String::new() };
         let what = match config.targets.rule {
-            TargetRule::Prefix => "the beginnings of parameters' names, and whole names of modules",
-            TargetRule::Substring => "parts of the names of modules",
+            TargetRule::Prefix => "the beginning of a parameter's name or the full name of a module",
+            TargetRule::Substring => "a part of a module's name",
         };
         let nearest =
-            if nearest.is_empty() { String::new() } else { format!("the nearest names are {}; ", nearest.join(", ")) };
+            if nearest.is_empty() { String::new() } else { format!("similar names: {}; ", nearest.join(", ")) };
         self.warn(
-            format!("`targets`: {}{more} {verb} nothing of the model{on_rank}", targets.join(", ")),
-            Some(format!("{nearest}targets are {what}")),
+            format!("`targets`: {}{more} {verb} nothing in the model{on_rank}", targets.join(", ")),
+            Some(format!("{nearest}a target is {what}")),
         );
     }
 }

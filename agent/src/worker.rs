@@ -1,5 +1,5 @@
-//! The worker thread: takes each batch off the training thread's queue, lets the alerts look at it, and passes it to the
-//! journal and to every exporter.
+//! The worker thread: takes each batch from the training thread's queue, checks the alert rules, and passes the batch to
+//! the journal and every exporter.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,12 +14,13 @@ use crate::captures::RecentSteps;
 use crate::queue::{Arrival, BatchSource, QueuedStep};
 use crate::sink::{ClosingSink, Delivery, Sink};
 
-/// A journal takes a step in well under a millisecond. The others wait so long for one that takes longer, all in all and
-/// beside a twentieth of the time: what is on a slow disk keeps them back a little, one that hangs once.
+/// The longest wait for the journal, which usually takes well under a millisecond per step. One that hangs delays the other
+/// exporters by this time once.
 const JOURNAL_WAIT: Duration = Duration::from_secs(1);
+/// The share of the run time by which the wait is refilled: a slow disk delays the other exporters by 5 % at most.
 const JOURNAL_SHARE: f64 = 0.05;
 
-/// How long the exporters' steps may still wait for the journal.
+/// The time that the exporters may still wait for the journal.
 struct WaitBudget {
     left: Duration,
     since: Instant,
@@ -30,7 +31,7 @@ impl WaitBudget {
         Self { left: JOURNAL_WAIT, since: now }
     }
 
-    /// What there is now.
+    /// The remaining time, refilled up to now.
     fn left(&mut self, now: Instant) -> Duration {
         let refilled = now.duration_since(self.since).mul_f64(JOURNAL_SHARE);
         (self.left, self.since) = ((self.left + refilled).min(JOURNAL_WAIT), now);
@@ -42,40 +43,40 @@ impl WaitBudget {
     }
 }
 
-/// The worker thread, for the one who shuts it down.
+/// The handle that shuts the worker thread down.
 pub(crate) struct Worker {
     drained: Receiver<Vec<Sink>>,
-    /// The books of every sink: the worker may never come back with them.
+    /// The counters of every sink, also available if the worker hangs.
     books: Vec<Arc<SinkShared>>,
     alerts: Arc<AlertTotals>,
     ledger: Arc<Ledger>,
 }
 
-/// Where the worker's deliveries go, and the books they are accounted for in.
+/// The sinks of the worker, and the counters of its deliveries.
 pub(crate) struct WorkerSinks {
-    /// The journal is given every step before the others are.
+    /// Receives every step before the others.
     pub(crate) journal: Option<Sink>,
     pub(crate) sinks: Vec<Sink>,
-    /// What holds the run against a golden one. What it finds goes to the others, so it ends before them.
+    /// The comparison with golden runs. It ends before the others, which receive its alerts.
     pub(crate) baseline: Option<Sink>,
     pub(crate) alerts: Arc<AlertTotals>,
     pub(crate) ledger: Arc<Ledger>,
-    /// Where captures may be asked for: the numbers of the latest steps.
+    /// The numbers of the latest steps, if captures can be requested.
     pub(crate) recent: Option<Arc<RecentSteps>>,
 }
 
 impl WorkerSinks {
-    /// Whether one of them has these books.
+    /// Whether one of the sinks has these counters.
     pub(crate) fn has(&self, books: &Arc<SinkShared>) -> bool {
         self.journal.iter().chain(&self.sinks).chain(&self.baseline).any(|sink| Arc::ptr_eq(&sink.shared(), books))
     }
 }
 
-/// The worker's thread before it has work: nothing is measured without it, so that it is started before all others.
+/// The worker's thread before it has work. It is started before all others, because nothing is measured without it.
 pub(crate) struct WorkerThread(Sender<Box<dyn FnOnce() + Send>>);
 
 impl WorkerThread {
-    /// Starts it. It ends at once if no [`Worker`] is made of it.
+    /// Starts the thread. It ends when this value is dropped without a [`Worker`].
     pub(crate) fn start() -> Result<Self, std::io::Error> {
         let (give, work) = bounded::<Box<dyn FnOnce() + Send>>(1);
         std::thread::Builder::new().name("trainmon-worker".to_owned()).spawn(move || {
@@ -124,33 +125,33 @@ impl Worker {
             for baseline in sinks.split_off(others) {
                 finish_baseline(baseline, &manager);
             }
-            // What was found since the last step.
+            // The alerts since the last step, such as the comparison's.
             let alerts = manager.take_raised();
             if !alerts.is_empty() {
                 let journal = journal.as_ref().map(|sink| JournalOffer { sink, has_step: false });
                 distribute(Delivery { batch: None, alerts }, journal, &sinks, &source, &mut wait_budget);
             }
-            // Beside the sinks, not behind them: a stalled one takes no time from the alerts.
+            // In parallel with the sinks, so that a stalled one takes no time from the alerts.
             manager.close();
             drop(give.try_send(journal.into_iter().chain(sinks).collect()));
         };
-        // It waits for this, and for nothing else.
+        // The thread waits for its work, so this succeeds.
         drop(thread.0.try_send(Box::new(work)));
         Self { drained, books, alerts, ledger }
     }
 
-    /// Waits until the queue is drained and every sink has finished, or the deadline has passed. Either way every record
-    /// the worker accepted has one fate in every sink's books afterwards.
+    /// Waits until the queue is drained and every sink has finished, or the deadline has passed. Afterwards, each sink's
+    /// counters have exactly one outcome for every record that the worker accepted.
     pub(crate) fn finish(self, deadline: Instant, notices: &Notices) {
         let Ok(sinks) = receive_by(&self.drained, deadline) else { return self.leave_behind(notices) };
-        // All are told before any is waited for: a stalled one takes no time from the others.
+        // Closes all before waiting for any, so that a stalled one takes no time from the others.
         let closing: Vec<ClosingSink> = sinks.into_iter().map(|sink| sink.close(deadline)).collect();
         for sink in closing {
             sink.finish(deadline);
         }
     }
 
-    /// Distributing never waits for long, so this is a starved machine, or a listener that does not come back.
+    /// Distributing never waits for long, so the machine is overloaded, or a receiver of notices does not return.
     fn leave_behind(&self, notices: &Notices) {
         let accepted = self.ledger.snapshot().accepted;
         let abandon = |books: &Arc<SinkShared>| books.give_up(&self.alerts) + books.abandon_unseen(accepted);
@@ -159,12 +160,12 @@ impl Worker {
             format!(
                 "the worker thread did not finish before the shutdown deadline; up to {left} records are abandoned"
             ),
-            Some("raise `shutdown_timeout_ms`, or look at what keeps the machine busy".to_owned()),
+            Some("raise `shutdown_timeout_ms`, or reduce the load of the machine".to_owned()),
         );
     }
 }
 
-/// Waits for what holds the run against a golden one: half of the time there is at most, so that the others have theirs.
+/// Waits for the comparison with golden runs, at most half of the remaining time, so that the other sinks have the rest.
 fn finish_baseline(baseline: Sink, manager: &AlertManager) {
     let now = Instant::now();
     let left = manager.deadline().map_or(Duration::ZERO, |deadline| deadline.saturating_duration_since(now));
@@ -172,7 +173,7 @@ fn finish_baseline(baseline: Sink, manager: &AlertManager) {
     baseline.close(deadline).finish(deadline);
 }
 
-/// The journal and whether the step to be distributed is in it.
+/// The journal, and whether it already has the step.
 #[derive(Clone, Copy)]
 struct JournalOffer<'a> {
     sink: &'a Sink,
@@ -201,7 +202,7 @@ fn distribute(
     for sink in sinks {
         sink.offer(&shared);
     }
-    // Without sinks, or when all were quicker than this line, the batch comes back here.
+    // Without sinks, or if all have finished already, the batch is returned here.
     if let Some(batch) = Arc::into_inner(shared).and_then(|delivery| delivery.batch) {
         source.returns.give_back(batch);
     }

@@ -123,7 +123,7 @@ fn counts_go_on_outside_of_measured_steps_and_without_the_key() {
     assert_eq!((barrier.started, barrier.finished, barrier.failed), (1, 0, 1), "given up");
     let text = report.to_string();
     assert!(text.contains("all_reduce in dp: 3 operations"), "{text}");
-    assert!(text.contains("barrier in dp: 1 operations, 0.0 MiB, 1 failed"), "{text}");
+    assert!(text.contains("barrier in dp: 1 operation, 0.0 MiB, 1 failed"), "{text}");
 }
 
 #[test]

@@ -244,7 +244,7 @@ fn a_front_that_does_not_do_a_task_says_so_by_name() {
         ..Options::default()
     };
     Monitor::start(config, options).unwrap().shutdown();
-    assert_eq!(*said.lock().unwrap(), ["`stack_info` has no effect: this front does not do it"]);
+    assert_eq!(*said.lock().unwrap(), ["`stack_info` has no effect: this front does not support it"]);
 }
 
 #[test]
@@ -297,8 +297,8 @@ fn names_without_end_are_bounded_counted_and_told_once() {
     let (files, said, _base) = run.finish();
     assert_eq!(files["scalar_0-0.csv"].lines().count(), 1_001);
     let [many, unfit] = said.as_slice() else { panic!("{said:?}") };
-    assert!(many.contains("`loss of step 1000`") && many.contains("1000 names at most"), "{many}");
-    assert!(unfit.contains("is no name for it"), "{unfit}");
+    assert!(many.contains("`loss of step 1000`") && many.contains("at most 1000 names"), "{many}");
+    assert!(unfit.contains("its name is invalid"), "{unfit}");
 }
 
 #[test]

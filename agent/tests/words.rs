@@ -41,7 +41,7 @@ fn the_first_rank_says_once_how_it_begins_and_once_how_it_ended() {
     assert!(opening.message.starts_with("measures "), "{opening}");
     assert!(opening.message.contains(" of 1 of 2 parameters; "), "{opening}");
     assert_eq!(warning.severity, Severity::Warning);
-    assert!(closing.message.starts_with("ended before step 1: observed 1 tensors: 1 measured"), "{closing}");
+    assert!(closing.message.starts_with("ended before step 1: observed 1 tensor: 1 measured"), "{closing}");
     assert!(closing.message.lines().skip(1).all(|line| line.starts_with("  ")), "{closing}");
 }
 

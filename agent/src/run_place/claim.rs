@@ -1,4 +1,4 @@
-//! The directory of a run in the layout `run`: taken when the monitor starts, and never one that another run has.
+//! Claims the directory of a run in the layout `run` when the monitor starts. Two runs never share one.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use trainmon_core::{LATEST_RUN, RUN_FILE, Rank, RunFile, RunInfo};
 use trainmon_run_files::rank_directory;
 
-/// So many runs of one name are looked for at most.
+/// The maximum number appended to a run's name.
 const MAX_SAME_NAME: u32 = 100_000;
 
-/// A rank's place in a run's directory.
+/// The directories of a run and of a rank in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ClaimedPlace {
     pub(super) run_directory: PathBuf,
@@ -24,9 +24,9 @@ impl ClaimedPlace {
         Self { rank_directory: run_directory.join(rank_directory(run.rank)), run_directory }
     }
 
-    /// Takes the first of `<name>`, `<name>-2`, … that is there yet for no other job, and has no directory of this rank: the
-    /// ranks of one job agree on it without speaking. Where nothing can be made, it is the place where the exporters find
-    /// out why.
+    /// Claims the first of `<name>`, `<name>-2`, … that belongs to no other job and has no directory of this rank. The ranks
+    /// of a job thus choose the same one without communication. If a directory cannot be created, returns it anyway, and the
+    /// exporters report the error.
     pub(super) fn take(base: &Path, run: &RunInfo, job: &str, now: Timestamp) -> Self {
         for number in 1..=MAX_SAME_NAME {
             let name = if number == 1 { run.run.clone() } else { format!("{}-{number}", run.run) };
@@ -39,16 +39,16 @@ impl ClaimedPlace {
         Self::of(base.join(format!("{}-{}", run.run, std::process::id())), run)
     }
 
-    /// Whether the place is this rank's from now on.
+    /// Creates the directories. Returns whether they now belong to this rank.
     fn make(&self, base: &Path, run: &RunInfo, job: &str, now: Timestamp) -> io::Result<bool> {
         let (name, world_size, job) = (run.run.clone(), run.world_size, job.to_owned());
         let ours = RunFile { run: name, world_size, job, started: now.to_string() };
         if !self.run_directory.exists() {
-            // Another rank may be faster.
+            // Another rank may create it first.
             make_run_directory(base, &self.run_directory, run.rank, &ours)
                 .or_else(|error| if self.run_directory.is_dir() { Ok(()) } else { Err(error) })?;
         }
-        // A directory without the file is somebody else's.
+        // A directory without the file belongs to something else.
         if !run_file_of(&self.run_directory).is_some_and(|there| is_of_one_job(&there, &ours)) {
             return Ok(false);
         }
@@ -60,7 +60,7 @@ impl ClaimedPlace {
     }
 }
 
-/// Makes a run's directory with its description in it, whole from the moment it is there.
+/// Creates a run's directory with its description, atomically: it is renamed when complete.
 fn make_run_directory(base: &Path, directory: &Path, rank: Rank, file: &RunFile) -> io::Result<()> {
     fs::create_dir_all(base)?;
     let text = serde_json::to_string_pretty(file)? + "\n";
@@ -73,7 +73,7 @@ fn make_run_directory(base: &Path, directory: &Path, rank: Rank, file: &RunFile)
     made
 }
 
-/// A name that no other process, node or thread takes.
+/// A name that no other process, node or thread uses.
 fn unfinished_name(rank: Rank) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -84,13 +84,13 @@ fn run_file_of(run_directory: &Path) -> Option<RunFile> {
     serde_json::from_str(&fs::read_to_string(run_directory.join(RUN_FILE)).ok()?).ok()
 }
 
-/// Their ranks start at different times.
+/// Compares everything but the time, because ranks of a job start at different times.
 fn is_of_one_job(left: &RunFile, right: &RunFile) -> bool {
     (&left.run, left.world_size, &left.job) == (&right.run, right.world_size, &right.job)
 }
 
-/// Has `<base>/latest` lead to a run's directory. Nothing depends on it: there are file systems without links, and
-/// what is there of another kind is somebody's.
+/// Points the link `<base>/latest` to a run's directory. Errors are ignored, because some file systems have no links. An
+/// existing file or directory of that name is kept.
 pub(super) fn link_latest(base: &Path, run_directory: &Path, rank: Rank) {
     let Some(name) = run_directory.file_name() else { return };
     let link = base.join(LATEST_RUN);

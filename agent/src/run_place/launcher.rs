@@ -1,17 +1,17 @@
-//! When the launcher of this node's ranks was started: a time that all of them know without speaking.
+//! The start time of the launcher of this node's ranks, which all of them read without communication.
 
 use std::fs;
 
 use jiff::Timestamp;
 
-/// The variables that make one rank's processes of another's.
+/// The variables that differ between the processes of different ranks.
 const OF_RANK: [&str; 5] = ["RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "SLURM_LOCALID"];
-/// Ticks of `/proc/<pid>/stat`: the kernel's interface has 100 on every architecture that torch runs on.
+/// The ticks of `/proc/<pid>/stat` per second: 100 on every architecture that torch supports.
 const TICKS_PER_SECOND: i64 = 100;
-/// Wrapper scripts between the launcher and a rank, one around another.
+/// The maximum number of nested wrapper scripts between the launcher and a rank.
 const MAX_WRAPPERS: usize = 16;
 
-/// When the process that launched this rank was started, to the second. `None` where the operating system does not tell.
+/// The start time of the process that launched this rank, in whole seconds; `None` if the system does not report it.
 pub(super) fn started() -> Option<Timestamp> {
     let booted = boot_time()?;
     let mut process = Process::of(parent_of_this()?)?;
@@ -19,7 +19,7 @@ pub(super) fn started() -> Option<Timestamp> {
         if !process.is_of_this_rank() {
             break;
         }
-        // A wrapper script has the rank's variables, and each rank has one of its own.
+        // A wrapper script has the rank's variables and runs once per rank, so it is not the launcher.
         process = Process::of(process.parent)?;
     }
     Timestamp::from_second(booted.checked_add(process.start_ticks / TICKS_PER_SECOND)?).ok()
@@ -29,7 +29,7 @@ fn parent_of_this() -> Option<u32> {
     Some(Process::of(std::process::id())?.parent)
 }
 
-/// Unix seconds.
+/// The boot time in Unix seconds.
 fn boot_time() -> Option<i64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
@@ -38,23 +38,23 @@ fn boot_time() -> Option<i64> {
 struct Process {
     number: u32,
     parent: u32,
-    /// Since the machine was booted.
+    /// The start time in ticks since the boot.
     start_ticks: i64,
 }
 
 impl Process {
     fn of(number: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-        // The second field is the program's name in parentheses; it may hold blanks and parentheses.
+        // The second field is the program's name in parentheses; it may contain spaces and parentheses.
         let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(1);
         let parent = fields.next()?.parse().ok()?;
-        // Parent is field 4, the start field 22.
+        // The parent is field 4, the start time field 22.
         let start_ticks = fields.nth(17)?.parse().ok()?;
         Some(Self { number, parent, start_ticks })
     }
 
-    /// Whether it was started with the same rank's variables as this process. One whose variables cannot be read is another
-    /// user's, as a cluster's daemon is.
+    /// Whether it has the same rank variables as this process. False if they cannot be read: the process then belongs to
+    /// another user, such as a cluster's daemon.
     fn is_of_this_rank(&self) -> bool {
         let Ok(environ) = fs::read(format!("/proc/{}/environ", self.number)) else { return false };
         let theirs = |name: &str| {

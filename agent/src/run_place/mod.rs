@@ -1,7 +1,7 @@
-//! Where a run's files are, and what it is called.
+//! The location of a run's files, and the run's name.
 //!
 //! ```text
-//! the layout `run`                          msprobe's
+//! layout `run`                              layout `msprobe`
 //! monitor_output/                           monitor_output/
 //!   latest -> train-1123-043812               Nov23_04-38-12-rank0-1f0a9c42/   CSV files, journal, tensorboard/
 //!   train-1123-043812/                        anomaly_detected/rank0/
@@ -29,26 +29,26 @@ pub use self::name::{RunNameError, check_run_name};
 use crate::options::Options;
 use crate::rank::Ranks;
 
-/// Where a run's files are.
+/// The directories of a run's files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunPlace {
-    /// Holds the directories of all runs.
+    /// The parent of all runs' directories.
     pub(crate) base: PathBuf,
-    /// Holds what the ranks share; in msprobe's layout that is the base.
+    /// The directory that the ranks share; in msprobe's layout, the base.
     pub(crate) shared: PathBuf,
-    /// The directory of this run, if it has one: of all its ranks, in msprobe's layout of this one.
+    /// The directory of this run, if it has one: for all its ranks, in msprobe's layout for this rank.
     pub(crate) run_directory: Option<PathBuf>,
     /// The directory of this rank, if it has one.
     pub(crate) rank_directory: Option<PathBuf>,
-    /// Where the rank's journal goes if the run writes no CSV files.
+    /// The directory of the rank's journal if the run writes no CSV files.
     pub(crate) journal: PathBuf,
     layout: Option<FileLayout>,
 }
 
-/// What a run is called, and which rank of it this is; and whether anybody called it so.
+/// The run's name and this rank, and whether the name was given.
 ///
 /// # Errors
-/// The caller's name is no name of a directory.
+/// The caller's name is invalid for a directory.
 pub(crate) fn run_info(options: &Options, ranks: Ranks, now: &Zoned) -> Result<(RunInfo, bool), RunNameError> {
     let (run, is_given) = name::of_run(options, ranks, now)?;
     let Ranks { rank, local_rank, world_size } = ranks;
@@ -56,8 +56,7 @@ pub(crate) fn run_info(options: &Options, ranks: Ranks, now: &Zoned) -> Result<(
 }
 
 impl RunPlace {
-    /// Finds the place of a run, and takes it in the layout `run`: its directories are made. A rank that writes no files
-    /// has none.
+    /// Finds the directories of a run. In the layout `run`, claims and creates them. A rank that writes no files has none.
     pub(crate) fn open(config: &Config, options: &Options, run: &RunInfo, now: &Zoned) -> Self {
         let base = base_directory(config, options);
         let layout = config.csv_layout.layout;
@@ -86,25 +85,25 @@ impl RunPlace {
         }
     }
 
-    /// Where the directory of an earlier run is continued.
+    /// Replaces the rank's directory by that of a continued earlier run.
     #[cfg(feature = "csv")]
     pub(crate) fn moved_to(&mut self, rank_directory: &Path) {
         self.run_directory = Some(rank_directory.to_path_buf());
         self.rank_directory = Some(rank_directory.to_path_buf());
     }
 
-    /// Where live control says how it is reached: in msprobe's layout beside CSV files only.
+    /// The directory for the file with live control's addresses; in msprobe's layout only if there are CSV files.
     pub(crate) fn described_in(&self, config: &Config) -> Option<PathBuf> {
         self.rank_directory.clone().filter(|_| config.csv.is_some() || self.is_of_layout_run())
     }
 
-    /// Whether runs have directories of their own that hold those of the ranks.
+    /// Whether each run has its own directory, which contains those of its ranks.
     pub(crate) fn is_of_layout_run(&self) -> bool {
         self.layout == Some(FileLayout::Run)
     }
 }
 
-/// Where a config's output goes: run directories are made here.
+/// The output directory of a config, in which run directories are created.
 fn base_directory(config: &Config, options: &Options) -> PathBuf {
     let of_csv = config.csv.as_ref().and_then(|csv| csv.output_dir.clone());
     let configured = of_csv.or_else(|| config.csv_layout.output_dir.clone());
@@ -120,17 +119,17 @@ fn measures(config: &Config, rank: Rank) -> bool {
     config.ranks.is_empty() || config.ranks.contains(&rank.0)
 }
 
-/// Whether what is measured goes to the rank's directory in either layout.
+/// Whether measurements are written to the rank's directory, in either layout.
 fn writes_tables(config: &Config) -> bool {
     config.csv.is_some() || config.tensorboard.as_ref().is_some_and(|events| events.dir.is_none())
 }
 
-/// Whether what else is written goes to the run's directory in the layout `run`.
+/// Whether other files are written to the run's directory in the layout `run`.
 fn writes_beside_tables(config: &Config) -> bool {
     config.journal.as_ref().is_some_and(|journal| journal.dir.is_none()) || config.alert.dump
 }
 
-/// Whether this is the rank of its node that makes the link: the first that measures.
+/// Whether this rank creates the link for its node: the first rank that measures.
 fn is_first_of_node(config: &Config, run: &RunInfo) -> bool {
     let of_node = run.rank.0.saturating_sub(run.local_rank.0);
     let first = config.ranks.iter().filter(|&&rank| rank >= of_node).min();
@@ -141,7 +140,7 @@ fn is_first_of_node(config: &Config, run: &RunInfo) -> bool {
 fn msprobes_directory(base: &Path, dialect: Dialect, rank: Rank, now: &Zoned) -> PathBuf {
     match dialect {
         Dialect::V1 => {
-            // Only uniqueness is asked of the eight digits; the hasher's random seed gives it.
+            // The eight digits only have to be unique, which the hasher's random seed ensures.
             let unique = RandomState::new().hash_one(now.timestamp().as_nanosecond()) as u32;
             base.join(v1_directory(now.strftime("%b%d_%H-%M-%S"), rank, unique))
         }

@@ -1,4 +1,4 @@
-//! What a run is called: by its caller, by the environment, or by its program and when or where it was started.
+//! The run's name: from the caller, from the environment, or from the program and the start time or address.
 
 use jiff::Zoned;
 use trainmon_core::LATEST_RUN;
@@ -9,55 +9,55 @@ use super::launcher;
 use crate::options::Options;
 use crate::rank::Ranks;
 
-/// A file name may have 255 bytes; what is made of a run's name has some more than the name.
+/// The maximum length of a run's name. File names of up to 255 bytes are built from it.
 const MAX_NAME_BYTES: usize = 128;
-/// What a made-up name has before and behind its dash.
+/// The maximum length of each part of a generated name, before and after the dash.
 const MAX_PART_BYTES: usize = 60;
-/// What a run is called that nobody named, of a program without a name.
+/// The program in a generated name if the program's own name is unknown.
 const NO_PROGRAM: &str = "run";
 
-/// A run cannot be called so.
+/// A run's name is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum RunNameError {
-    /// There is nothing.
+    /// The name is empty.
     #[error("the run's name is empty")]
     Empty,
-    /// It would be no directory, or several.
-    #[error("the run's name {name:?} holds {found:?}")]
+    /// The name contains a slash or a control character, so it cannot be the name of one directory.
+    #[error("the run's name {name:?} contains {found:?}")]
     Character { name: String, found: char },
-    /// It means something else to a file system, or to trainmon.
-    #[error("a run cannot be called `{name}`: that {means}")]
+    /// The name has another meaning for the file system or for trainmon.
+    #[error("a run cannot have the name `{name}`: {means}")]
     Reserved { name: String, means: &'static str },
-    /// It is too long for a directory's name.
-    #[error("the run's name has {bytes} bytes, at most {MAX_NAME_BYTES} are possible")]
+    /// The name is too long for a directory.
+    #[error("the run's name has {bytes} bytes; the limit is {MAX_NAME_BYTES}")]
     TooLong { bytes: usize },
 }
 
 impl RunNameError {
-    /// What to do.
+    /// The suggested fix.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Empty => "leave the name out: the run is then called by its program and the time",
-            Self::Character { .. } => "a run's directory is called so: use letters, digits, dashes and dots",
-            Self::Reserved { .. } => "take another name, such as `baseline`",
-            Self::TooLong { .. } => "take a shorter one",
+            Self::Empty => "omit the name to use the program's name and the time",
+            Self::Character { .. } => "use letters, digits, dashes and dots: the run's directory has the same name",
+            Self::Reserved { .. } => "use another name, such as `baseline`",
+            Self::TooLong { .. } => "use a shorter name",
         }
     }
 }
 
-/// Whether a run may be called so: its directory is.
+/// Checks the name of a run, which is also that of its directory.
 ///
 /// # Errors
-/// It cannot be the name of a directory, or means something else.
+/// It is invalid for a directory, or has another meaning.
 pub fn check_run_name(name: &str) -> Result<(), RunNameError> {
     let reserved = |means| RunNameError::Reserved { name: name.to_owned(), means };
     match name {
         "" => return Err(RunNameError::Empty),
-        "." | ".." => return Err(reserved("is a directory everywhere")),
-        LATEST_RUN => return Err(reserved("is the link to the newest run")),
-        _ if name.starts_with('.') => return Err(reserved("is hidden")),
-        _ if is_rank_directory(name) => return Err(reserved("is what a rank's directory is called")),
+        "." | ".." => return Err(reserved("it refers to an existing directory")),
+        LATEST_RUN => return Err(reserved("it is the link to the newest run")),
+        _ if name.starts_with('.') => return Err(reserved("directories that start with a dot are hidden")),
+        _ if is_rank_directory(name) => return Err(reserved("it is the name of a rank's directory")),
         _ => {}
     }
     if let Some(found) = name.chars().find(|&c| is_refused(c)) {
@@ -73,7 +73,7 @@ fn is_refused(c: char) -> bool {
     c == '/' || c.is_control()
 }
 
-/// The nearest name that a run may have.
+/// The name with invalid parts replaced.
 fn sanitised(name: &str) -> String {
     let mut fit: String = name.chars().map(|c| if is_refused(c) { '_' } else { c }).collect();
     if fit.starts_with('.') {
@@ -86,10 +86,10 @@ fn sanitised(name: &str) -> String {
     fit
 }
 
-/// The run's name, the same on every rank of the job; and whether anybody gave it.
+/// The run's name, equal on all ranks of the job, and whether it was given.
 ///
 /// # Errors
-/// The caller's own cannot be taken. One of the environment's is made to fit, which is said.
+/// The caller's name is invalid. An invalid name from the environment is replaced by a similar one, with a warning.
 pub(super) fn of_run(options: &Options, ranks: Ranks, now: &Zoned) -> Result<(String, bool), RunNameError> {
     if let Some(name) = &options.run {
         return check_run_name(name).map(|()| (name.clone(), true));
@@ -99,7 +99,7 @@ pub(super) fn of_run(options: &Options, ranks: Ranks, now: &Zoned) -> Result<(St
     if let Some(given) = given {
         return Ok((fitting(given.variable, given.name, &options.notices), true));
     }
-    // Several nodes have no time in common, but the address at which they meet.
+    // Several nodes share no start time, but the address of their rendezvous.
     let meeting = ["MASTER_ADDR", "MASTER_PORT"].map(environment::variable);
     let apart = match meeting {
         [Some(address), Some(port)] if !is_one_node => format!("{address}-{port}"),
@@ -108,25 +108,25 @@ pub(super) fn of_run(options: &Options, ranks: Ranks, now: &Zoned) -> Result<(St
     Ok((readable(options.program.as_deref(), &apart), false))
 }
 
-/// How many ranks a launcher starts on this node: torchrun's variable, OpenMPI's, DeepSpeed's.
+/// The number of ranks that the launcher starts on this node: the variables of torchrun, OpenMPI and DeepSpeed.
 const RANKS_HERE: [&str; 3] = ["LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_SIZE"];
 
 fn told_ranks_here() -> Option<u32> {
     RANKS_HERE.into_iter().find_map(environment::variable).and_then(|size| size.trim().parse().ok())
 }
 
-/// Of Slurm's, as `8(x2),4`: the most of any node.
+/// The largest number of ranks on a node in Slurm's variable, such as `8(x2),4`.
 fn slurm_ranks_of_a_node() -> Option<u32> {
     let told = environment::variable("SLURM_TASKS_PER_NODE")?;
     told.split(',').filter_map(|part| part.split('(').next()?.trim().parse().ok()).max()
 }
 
-/// How many ranks share this node: as the launcher tells, or all of them.
+/// The number of ranks on this node, from the launcher; all ranks if it is unknown.
 pub(crate) fn ranks_here(world_size: u32) -> u32 {
     told_ranks_here().or_else(slurm_ranks_of_a_node).unwrap_or(world_size).clamp(1, world_size.max(1))
 }
 
-/// Whether all ranks are known to be on this node: by their number, or because they meet at this machine's own address.
+/// Whether all ranks are known to be on this node: from their number, or because the rendezvous is on a local address.
 fn is_one_node(world_size: u32) -> bool {
     let is_own = |address: String| matches!(address.as_str(), "localhost" | "::1") || address.starts_with("127.");
     match told_ranks_here() {
@@ -135,8 +135,8 @@ fn is_one_node(world_size: u32) -> bool {
     }
 }
 
-/// What tells the ranks of this job from those of another, in a directory both may write to: where they meet, the ids and
-/// restarts that launchers count, and on one node when they were launched. A job of one rank is its process.
+/// Identifies this job among others that write to the same directory: by the rendezvous address, the launcher's job id and
+/// restart count and, on one node, the start time. A job of one rank is identified by its process.
 pub(super) fn of_job(world_size: u32) -> String {
     if world_size == 1 {
         let machine = environment::variable("HOSTNAME").unwrap_or_default();
@@ -147,7 +147,7 @@ pub(super) fn of_job(world_size: u32) -> String {
     told.chain(launched).collect::<Vec<_>>().join(" ")
 }
 
-/// The variables that all ranks of a job have alike, and another job, or a restart, has otherwise.
+/// The variables that are equal on all ranks of a job, and different in another job or after a restart.
 const OF_JOB: [&str; 8] = [
     "MASTER_ADDR",
     "MASTER_PORT",
@@ -163,19 +163,19 @@ fn fitting(variable: &str, name: String, notices: &Notices) -> String {
     let Err(error) = check_run_name(&name) else { return name };
     let fit = sanitised(&name);
     notices.warn(
-        format!("environment variable `{variable}`: {error}: the run is called `{fit}`"),
+        format!("environment variable `{variable}`: {error}; trainmon uses `{fit}`"),
         Some(error.hint().to_owned()),
     );
     fit
 }
 
-/// When the run began, the same on all ranks of a node.
+/// The start time of the run, equal on all ranks of a node.
 fn started(ranks: Ranks, now: &Zoned) -> Zoned {
     let launched = (ranks.world_size > 1).then(launcher::started).flatten();
     launched.map_or_else(|| now.clone(), |time| time.to_zoned(now.time_zone().clone()))
 }
 
-/// `train-1123-043812`.
+/// Generates a name such as `train-1123-043812`.
 fn readable(program: Option<&str>, apart: &str) -> String {
     let own = || {
         let argument = std::env::args_os().next()?;
@@ -187,7 +187,7 @@ fn readable(program: Option<&str>, apart: &str) -> String {
     format!("{program}-{}", as_word(apart))
 }
 
-/// Letters, digits, dashes and dots, and not many of them.
+/// The text as a short part of a name: letters, digits, dashes, underscores and dots.
 fn as_word(text: &str) -> String {
     let letter = |c: char| if c.is_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' };
     let mut word: String = text.chars().map(letter).skip_while(|c| matches!(c, '-' | '.')).collect();
@@ -204,14 +204,14 @@ mod tests {
         let long = "x".repeat(129);
         for (name, expected) in [
             ("", "the run's name is empty"),
-            ("a/b", "the run's name \"a/b\" holds '/'"),
-            ("a\nb", "the run's name \"a\\nb\" holds '\\n'"),
-            (".", "a run cannot be called `.`: that is a directory everywhere"),
-            ("..", "a run cannot be called `..`: that is a directory everywhere"),
-            ("latest", "a run cannot be called `latest`: that is the link to the newest run"),
-            (".hidden", "a run cannot be called `.hidden`: that is hidden"),
-            ("rank_0", "a run cannot be called `rank_0`: that is what a rank's directory is called"),
-            (long.as_str(), "the run's name has 129 bytes, at most 128 are possible"),
+            ("a/b", "the run's name \"a/b\" contains '/'"),
+            ("a\nb", "the run's name \"a\\nb\" contains '\\n'"),
+            (".", "a run cannot have the name `.`: it refers to an existing directory"),
+            ("..", "a run cannot have the name `..`: it refers to an existing directory"),
+            ("latest", "a run cannot have the name `latest`: it is the link to the newest run"),
+            (".hidden", "a run cannot have the name `.hidden`: directories that start with a dot are hidden"),
+            ("rank_0", "a run cannot have the name `rank_0`: it is the name of a rank's directory"),
+            (long.as_str(), "the run's name has 129 bytes; the limit is 128"),
         ] {
             let error = check_run_name(name).unwrap_err();
             assert_eq!(error.to_string(), expected);

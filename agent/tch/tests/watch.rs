@@ -508,10 +508,10 @@ fn numbers_of_the_loops_own_arrive_once_per_step_under_their_names() {
 #[test]
 fn targets_that_name_nothing_are_told_once_with_the_nearest_names() {
     for (targets, expected) in [
-        (r#"{"second.wieght": {}, "first": {}}"#, Some("`targets`: `second.wieght` names nothing of the model")),
+        (r#"{"second.wieght": {}, "first": {}}"#, Some("`targets`: `second.wieght` matches nothing in the model")),
         (r#"{"first": {}, "head": {}}"#, None),
         (r#"{"first": {}, "hidden": {}}"#, None),
-        (r#"{"haed": {}}"#, Some("`targets`: `haed` names nothing of the model")),
+        (r#"{"haed": {}}"#, Some("`targets`: `haed` matches nothing in the model")),
     ] {
         let config =
             format!(r#"{{"wg_distribution": true, "xy_distribution": true, "ops": ["norm"], "targets": {targets}}}"#);
@@ -530,7 +530,7 @@ fn targets_that_name_nothing_are_told_once_with_the_nearest_names() {
         watch.finish();
         let said = collected.notices.lock().unwrap();
         let told: Vec<&str> =
-            said.iter().map(String::as_str).filter(|one| one.contains("nothing of the model")).collect();
+            said.iter().map(String::as_str).filter(|one| one.contains("nothing in the model")).collect();
         assert_eq!(told, Vec::from_iter(expected), "{targets}");
     }
 }
@@ -541,6 +541,6 @@ fn a_tracker_of_pythons_is_told_to_have_no_effect_here() {
         let (monitor, collected) = monitor(&format!(r#"{{"wg_distribution": true, "{key}": true}}"#));
         monitor.shutdown();
         let said = collected.notices.lock().unwrap();
-        assert!(said.contains(&format!("`{key}` has no effect: this front does not do it")), "{said:?}");
+        assert!(said.contains(&format!("`{key}` has no effect: this front does not support it")), "{said:?}");
     }
 }

@@ -211,7 +211,7 @@ fn what_is_no_golden_run_is_said_with_its_path_and_training_goes_on() {
     ] {
         let (run, alerts) = Training { steps: 5, ..CLEAN }.held_against(&[path]);
         assert!(alerts.is_empty(), "{alerts:?}");
-        assert_eq!(run.heard.containing("no rule `Baseline`: "), 1, "{}", run.heard.all());
+        assert_eq!(run.heard.containing("the rule `Baseline` is off: "), 1, "{}", run.heard.all());
         assert_eq!(run.heard.containing(words), 1, "{}", run.heard.all());
         assert_eq!(run.heard.containing(&path.display().to_string()), 1, "{}", run.heard.all());
     }
@@ -256,7 +256,7 @@ fn what_only_one_of_the_runs_measures_is_said_once_and_a_damaged_row_ends_the_co
     assert_eq!(alerts[0].step.0, PLANTED, "{alerts:?}");
     let said = "not compared, because the golden run has none: update";
     assert_eq!(run.heard.containing(said), 1, "{}", run.heard.all());
-    assert_eq!(run.heard.containing("no further comparison with it"), 1, "{}", run.heard.all());
+    assert_eq!(run.heard.containing("; the comparison ends here"), 1, "{}", run.heard.all());
     assert_eq!(run.heard.containing("exp_avg_0-9999.csv` line"), 1, "{}", run.heard.all());
 }
 

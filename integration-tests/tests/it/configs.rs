@@ -20,7 +20,7 @@ fn assert_told_and_unmeasured(scene: &Scene, told: &[&str]) -> Result<()> {
 }
 
 const HINT: &str = "  hint: run `trainmon check-config FILE` to see the line in the file";
-const OFF: &str = "nothing is measured; training goes on";
+const OFF: &str = "nothing is measured; training continues";
 
 #[test]
 fn a_syntax_error_is_told_with_its_place_and_the_training_goes_on_unmeasured() -> Result<()> {
@@ -47,7 +47,7 @@ fn a_missing_file_is_told_by_name() -> Result<()> {
     let scene = Scene::new("")?;
     std::fs::remove_file(scene.config())?;
     let told = "trainmon: warning: cannot read `FILE`: No such file or directory (os error 2): nothing is measured; \
-                training goes on";
+                training continues";
     assert_told_and_unmeasured(&scene, &[told, "  hint: check the path"])
 }
 

@@ -35,7 +35,7 @@ fn assert_losses_told(ended: &Ended, csv: &CsvTree) -> Result<()> {
     assert_eq!(ended.notices("No space left on device"), 1, "{}", ended.stderr);
     let notice = ended.stderr.lines().find(|line| line.contains("No space left")).context("no notice")?;
     assert!(notice.starts_with("trainmon: warning: csv: cannot write `"), "{notice}");
-    assert!(notice.contains(".csv`") && notice.ends_with("losses are counted, training goes on"), "{notice}");
+    assert!(notice.contains(".csv`") && notice.ends_with("losses are counted, training continues"), "{notice}");
     assert_eq!(ended.notices("hint: free space on that disk; trainmon resumes writing with the next step"), 1);
     Ok(())
 }

@@ -60,8 +60,8 @@ fn a_launcher_that_makes_no_sense_costs_the_measurements_and_nothing_else() -> R
     let ended = scene.trainer(STEPS).variable("RANK", "2").variable("WORLD_SIZE", "2").run()?;
     assert_unharmed(&ended, STEPS)?;
     assert!(!scene.out().exists());
-    let told = "trainmon: warning: cannot tell which rank this is: environment variable `RANK`: rank 2 is outside the \
-                job of 2 processes: nothing is measured; training goes on";
+    let told = "trainmon: warning: cannot determine the rank of this process: environment variable `RANK`: rank 2 is \
+                outside the job of 2 processes: nothing is measured; training continues";
     assert_eq!(ended.stderr, told);
     Ok(())
 }

@@ -29,9 +29,9 @@ def test_a_model_without_trained_parameters_is_told(model: nn.Module, optimizer:
 @pytest.mark.parametrize(
     ("targets", "signal", "words"),
     [
-        ({"0.wieght": {}}, "wg_distribution", ["`0.wieght` names nothing", "the nearest names are `0.weight`"]),
-        ({"weight": {}, "bias": {}}, "wg_distribution", ["`weight`, `bias` name nothing", "`0.weight`"]),
-        ({"0.weight": {}}, "xy_distribution", ["`0.weight` names nothing", "`0`"]),
+        ({"0.wieght": {}}, "wg_distribution", ["`0.wieght` matches nothing", "similar names: `0.weight`"]),
+        ({"weight": {}, "bias": {}}, "wg_distribution", ["`weight`, `bias` match nothing", "`0.weight`"]),
+        ({"0.weight": {}}, "xy_distribution", ["`0.weight` matches nothing", "`0`"]),
         ({"2": {}}, "xy_distribution", []),
         ({"2.we": {}}, "wg_distribution", []),
         ({}, "wg_distribution", []),

@@ -150,7 +150,7 @@ def test_where_the_script_logs_the_words_go_there(
     levels = [record.levelno for record in records]
     assert levels == [logging.WARNING, logging.INFO, logging.INFO]
     texts = [record.getMessage() for record in records]
-    assert texts[0].startswith("`targets`: `3.weight` names nothing of the model\n  hint: ")
+    assert texts[0].startswith("`targets`: `3.weight` matches nothing in the model\n  hint: ")
     assert texts[1].startswith("measures ") and texts[2].startswith("ended before step 2: ")
 
 

@@ -74,4 +74,4 @@ def test_a_golden_run_that_is_not_there_is_said_and_the_training_goes_on(
 ) -> None:
     assert alerts_of(Training(steps=3), tmp_path / "nowhere", tmp_path / "run") == []
     said = capfd.readouterr().err
-    assert f"no rule `Baseline`: `{tmp_path / 'nowhere'}` does not exist; training and everything else go on" in said
+    assert f"the rule `Baseline` is off: `{tmp_path / 'nowhere'}` does not exist; training continues" in said
