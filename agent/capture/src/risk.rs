@@ -2,7 +2,7 @@
 
 use trainmon_core::config::RiskLevel;
 
-/// Prefixes whose functions all belong to the class `core`.
+/// Prefixes whose functions all belong to the class `CORE`.
 const CORE_PREFIXES: [&str; 4] = ["MindSpeed", "NPU", "Distributed", "MintDistributed"];
 
 /// Functions that compute with many elements. (In msprobe's list, a missing comma drops `linear` and `chain_matmul`.)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The lowest speed (250 MB/s) of the page cache. The training does not wait for slower writes.
 const SLOWEST_BYTES_PER_MICROSECOND: u64 = 250;
-/// The number of consecutive slow files up to which the delay may be due to a busy CPU and not to the disk.
+/// The number of consecutive slow files that indicates a slow disk. Fewer may be due to a busy CPU.
 const MOST_SLOW: u8 = 4;
 
 /// Whether the latest large files were written at memory speed. A clone shares the state, so that it carries over to the
