@@ -215,7 +215,8 @@ impl Session {
                 .warn(message, Some("its inputs are equal; compare its tensors in `dump_tensor_data`".to_owned()));
         }
         if config.diff_nums.is_some_and(|most| count >= most) {
-            let message = format!("the outputs of {} differ from `{}` (`diff_nums`)", counted_calls(count), path.display());
+            let message =
+                format!("the outputs of {} differ from `{}` (`diff_nums`)", counted_calls(count), path.display());
             self.records.stop(message, "to capture the whole step, set `diff_nums` to -1");
         }
     }

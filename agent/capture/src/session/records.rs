@@ -96,8 +96,8 @@ impl Records {
         self.stop(why, hint);
     }
 
-    /// Ends the capture of the step and keeps its files. Only the first reason is reported, so failures while the last files
-    /// are written are not.
+    /// Ends the capture of the step and keeps its files. Reports only the first reason, which may be a failure to write the
+    /// last files after the end of the step.
     pub(super) fn stop(&self, why: String, hint: &str) {
         self.is_stopped.store(true, Ordering::Relaxed);
         let message = format!("the capture of this step stops: {why}");
