@@ -78,7 +78,7 @@ impl CapturePlan {
         }
     }
 
-    /// Whether the gradients of parameters are captured.
+    /// Whether the gradients of parameters are captured: those of modules, unless only the forward is captured.
     pub fn wants_parameter_gradients(&self) -> bool {
         self.config.data_mode.backward && self.config.level.has_modules()
     }

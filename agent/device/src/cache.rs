@@ -12,7 +12,7 @@ const MOST_TABLES: usize = 64;
 /// The table that was made of a set of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// The number below [`Tables::MOST`]. Another table reuses it after this one is evicted.
+    /// The table's number, below [`Tables::MOST`]. Another table reuses it after this one is evicted.
     pub number: usize,
     /// Whether the words are new and must be copied to the device before use.
     pub is_new: bool,

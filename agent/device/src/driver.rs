@@ -14,7 +14,7 @@ const LIBRARY: &str = "libcuda.so.1";
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `…_MINOR`.
 const CAPABILITY: [c_int; 2] = [75, 76];
 
-/// The driver functions, with the names and signatures of `cuda.h`, which are unchanged since CUDA 4.
+/// The driver functions, with the names and signatures of `cuda.h`, which are unchanged since CUDA 7.
 #[derive(Clone, Copy)]
 #[doc(hidden)]
 pub struct Api {

@@ -23,14 +23,15 @@
 //! * **Triton at run time** requires Triton, a C compiler and Python's headers on the user's machine, and slim containers lack
 //!   them. It compiles for seconds in the first step on every new machine and differs between releases (torch 2.1 came
 //!   with Triton 2.1). It costs about 30 µs of Python per launch and does not work with tch. Compiled ahead of time, the same
-//!   code runs everywhere, from torch 2.1 on. It needs only [`driver`](self): ten driver functions, unchanged since CUDA 4.
+//!   code runs everywhere, from torch 2.1 on. It needs only [`driver`](self): nine driver functions, unchanged since CUDA 7.
 //! * **NVRTC** is a library of 50 to 90 MiB that is not always installed and whose version must match. Its C++ cannot run
 //!   without a device, whereas Triton's interpreter runs these kernels on the CPU for the tests.
 //! * **`CubeCL`** would add a second runtime with its own allocator and streams beside torch's, and also compiles at run
 //!   time.
 //! * **Cubins** would save the driver's compilation: a second or two at the first launch on a machine, cached on disk
 //!   afterwards. They need one binary of 220 KB per architecture, and a release for every new card.
-//! * **`ROCm`**: the kernels compile for it, which a test checks. No kernel is launched there, because none has been run yet.
+//! * **`ROCm`**: the kernels compile for it, which a test checks. trainmon does not launch them there, because they
+//!   have not been run on such a card yet.
 
 mod cache;
 mod code;
