@@ -1,8 +1,8 @@
-//! What capturing a call costs the training thread: a small operator with three tensors, and a tensor of 4 MB beside a
-//! read-only pass over it and a plain write of its bytes, in the same run.
+//! Measures the cost of capturing a call on the training thread: a small operator with three tensors, and a tensor of 4 MB.
+//! For comparison, it measures a read-only pass over that tensor and a plain write of its bytes.
 //!
-//! `cargo bench -p trainmon-capture --bench session`. It prints medians; it asserts nothing about time. The files lie in the
-//! directory `TMPDIR` names, else in /tmp.
+//! `cargo bench -p trainmon-capture --bench session` prints medians; it asserts nothing about time. It writes the files to
+//! the directory `TMPDIR`, or to /tmp if that is not set.
 #![expect(clippy::print_stdout, reason = "a benchmark's output is its result")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot run may stop")]
 
@@ -60,7 +60,7 @@ fn open(keys: &str, directory: &Path) -> Session {
     Session::open(plan, CapturePlace { step: 0, rank: Some(0) }, Notices::new(|_| ())).unwrap()
 }
 
-/// One call, its inputs before and its output after, as the fronts do it.
+/// Captures one call, its inputs before and its output after, like the fronts.
 fn capture(session: &Session, elements: &[f32], tensors: usize) -> Duration {
     let dims = [elements.len() as i64];
     let content = Content::Host(TensorView::from_slice(elements, &dims).unwrap());

@@ -1,4 +1,4 @@
-//! What a capture is held against while it is made: the checksums of an earlier one (the task `diff_check`).
+//! The baseline of the task `diff_check`: checksums of an earlier capture, compared while a step is captured.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use trainmon_capture_files::{
     parse_document,
 };
 
-/// A tensor's sizes and checksum; `None`: nobody could take one.
+/// A tensor's sizes and checksum; the checksum is `None` if the elements are unreadable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sum {
     pub(crate) sizes: Vec<u64>,
@@ -25,30 +25,30 @@ impl Sum {
         Self { sizes: facts.sizes().unwrap_or_default(), crc }
     }
 
-    /// What has no checksum on one side agrees if the sizes do.
+    /// Whether sizes and checksums are equal. If a checksum is missing, only the sizes are compared.
     fn agrees(&self, other: &Self) -> bool {
         self.sizes == other.sizes && self.crc.zip(other.crc).is_none_or(|(one, other)| one == other)
     }
 }
 
-/// Checksums of an entry's tensors, those that went in and those that came out.
+/// Checksums of an entry's input and output tensors.
 #[derive(Debug, Default)]
 struct Sums {
     inputs: Vec<Sum>,
     outputs: Vec<Sum>,
 }
 
-/// The other capture's entries.
+/// The entries of the baseline capture.
 #[derive(Debug, Default)]
 pub(crate) struct Bench {
     entries: HashMap<Box<str>, Sums, FixedState>,
-    /// Calls under way: whether what went in agrees.
+    /// Calls that have begun: whether their inputs agree.
     begun: Mutex<HashMap<String, bool, FixedState>>,
     differing: AtomicU64,
 }
 
 impl Bench {
-    /// That of the same step and rank; one that is named itself, whatever its numbers.
+    /// Loads the capture of the same step and rank. If `path` is a single capture, its step and rank are ignored.
     pub(crate) fn load(path: &Path, step: u64, rank: u64) -> Result<Self, WriteError> {
         let failed = |source: CaptureError| WriteError::Bench { source };
         let tree = find(path).map_err(failed)?;
@@ -64,8 +64,8 @@ impl Bench {
         Self { entries: entries.collect(), ..Self::default() }
     }
 
-    /// What went in or came out of an entry, or both. Whether it differs: what came out does, though what went in does not.
-    /// An entry that the other capture has not does not differ.
+    /// Takes the inputs or outputs of an entry, or both. Returns whether the outputs differ although the inputs are equal.
+    /// An entry that the baseline lacks does not differ.
     pub(crate) fn differs(&self, name: &str, inputs: Option<&[Sum]>, outputs: Option<&[Sum]>) -> bool {
         let Some(sums) = self.entries.get(name) else { return false };
         let mut begun = self.begun.lock();
@@ -77,7 +77,7 @@ impl Bench {
         inputs_agree && !agree(outputs, &sums.outputs)
     }
 
-    /// One more differs: how many do.
+    /// Counts a differing entry and returns the total.
     pub(crate) fn count(&self) -> u64 {
         self.differing.fetch_add(1, Ordering::Relaxed) + 1
     }

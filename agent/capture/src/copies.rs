@@ -1,8 +1,9 @@
-//! Copies of tensors whose files are to come, and the further names that those files will have.
+//! Copies of tensors that are not written yet, and the further names of their files.
 //!
-//! A step shows most tensors several times: what one operator gives the next one takes, and at `mix` every module shows what
-//! its operators do. While the first copy of a tensor waits or is being written, the same tensor is found by its address and
-//! held against that copy: its file then gets another name, and nothing is copied, measured or read once more.
+//! Most tensors occur several times in a step: one operator's output is the next one's input, and at `mix` modules and their
+//! operators have the same tensors. While the first copy of a tensor is queued or being written, the same tensor is found by
+//! its address and compared with that copy. If they are equal, the file gets another name. The tensor is not copied or
+//! measured again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use trainmon_tensor_files::Buffer;
 
 use crate::file_writer::Content;
 
-/// A name that a copy's file gets, too.
+/// An additional name of a copy's file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FurtherName {
     pub(crate) hole: Hole,
@@ -25,11 +26,11 @@ pub(crate) struct FurtherName {
 pub(crate) struct TensorCopy {
     pub(crate) content: Content,
     pub(crate) bytes: Buffer,
-    /// What was measured of it.
+    /// The tensor's statistics.
     pub(crate) measured: Option<TensorStats>,
-    /// Where the tensor itself lay; `None`: in no one place.
+    /// The tensor's address; `None` if it was not contiguous.
     address: Option<usize>,
-    /// `None` from the moment in which its file has them.
+    /// `None` once the file has been given its names.
     names: Mutex<Option<Vec<FurtherName>>>,
 }
 
@@ -38,12 +39,12 @@ impl TensorCopy {
         Self { content, bytes, measured, address, names: Mutex::new(Some(Vec::new())) }
     }
 
-    /// Whether a tensor is this one, byte for byte. It takes as long as reading both up to the first difference.
+    /// Whether a tensor equals this copy, byte for byte. Cost: reads both up to the first difference.
     pub(crate) fn is_same(&self, dtype: Dtype, shape: Shape, bytes: &[u8]) -> bool {
         (self.content.dtype, self.content.shape) == (dtype, shape) && *self.bytes == *bytes
     }
 
-    /// Has the file get this name, too. `false`: the file was made without.
+    /// Adds a name for the file. Returns `false` if the file already has its names.
     pub(crate) fn add_name(&self, hole: Hole, name: &str) -> bool {
         let mut names = self.names.lock();
         let Some(names) = &mut *names else { return false };
@@ -51,32 +52,32 @@ impl TensorCopy {
         true
     }
 
-    /// The further names, for its file. There will be no others.
+    /// Takes the additional names; no more can be added afterwards.
     pub(crate) fn take_names(&self) -> Vec<FurtherName> {
         self.names.lock().take().unwrap_or_default()
     }
 }
 
-/// The copies that wait or are being written, by the address of their tensors.
+/// The copies that are queued or being written, by the address of their tensors.
 #[derive(Default)]
 pub(crate) struct Copies {
     by_address: HashMap<usize, Arc<TensorCopy>>,
 }
 
 impl Copies {
-    /// From now on this is the copy of what lies there.
+    /// Registers a copy under its tensor's address, in place of an earlier one.
     pub(crate) fn insert(&mut self, copy: &Arc<TensorCopy>) {
         if let Some(address) = copy.address {
             self.by_address.insert(address, Arc::clone(copy));
         }
     }
 
-    /// The last copy of what lay where these bytes lie.
+    /// Returns the last copy of a tensor at the address of these bytes.
     pub(crate) fn of(&self, bytes: &[u8]) -> Option<Arc<TensorCopy>> {
         self.by_address.get(&address_of(bytes)).cloned()
     }
 
-    /// Its file is made.
+    /// Removes a copy whose file is written.
     pub(crate) fn remove(&mut self, copy: &Arc<TensorCopy>) {
         let Some(address) = copy.address else { return };
         if self.by_address.get(&address).is_some_and(|known| Arc::ptr_eq(known, copy)) {
@@ -85,7 +86,7 @@ impl Copies {
     }
 }
 
-/// Where a tensor's bytes begin.
+/// Returns the address of a tensor's first byte.
 pub(crate) fn address_of(bytes: &[u8]) -> usize {
     bytes.as_ptr().addr()
 }

@@ -1,4 +1,4 @@
-//! Tensor files that are to be written, and those that are being written.
+//! The queue of tensor files, including those that are being written.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ pub(crate) struct Job {
 #[derive(Default)]
 pub(crate) struct Queue {
     pub(crate) jobs: VecDeque<Job>,
-    /// Bytes of jobs that wait or are being written.
+    /// The bytes of jobs that are queued or being written.
     pub(crate) bytes: usize,
-    /// What is being written.
+    /// The contents that are being written.
     pub(crate) running: Vec<Content>,
-    /// What waits or is being written of a copy.
+    /// The copies that are queued or being written.
     pub(crate) copies: Copies,
-    /// Jobs whose bytes are being copied.
+    /// The number of jobs whose bytes are being copied.
     pub(crate) reserved: usize,
     pub(crate) is_closed: bool,
-    /// Temporary names given.
+    /// The number of temporary names used.
     names: u64,
 }
 
@@ -37,8 +37,8 @@ impl Queue {
         self.jobs.is_empty() && self.running.is_empty() && self.reserved == 0
     }
 
-    /// The next job, with a temporary name for its file. A tensor waits while one that may be the same is being written: it is
-    /// held against its file.
+    /// Returns the next job, with a temporary name for its file. Skips a tensor while one of equal [`Content`] is being
+    /// written, because it is compared with that file later.
     pub(crate) fn next(&mut self) -> Option<(Job, String)> {
         let place = self.jobs.iter().position(|job| !self.running.contains(&job.copy.content))?;
         let job = self.jobs.remove(place)?;
@@ -46,7 +46,7 @@ impl Queue {
         Some((job, temporary))
     }
 
-    /// A temporary name for a file. `None` while one is being written that may be the same.
+    /// Returns a temporary name for a file, or `None` while a file of equal [`Content`] is being written.
     pub(crate) fn begin(&mut self, content: Content) -> Option<String> {
         if self.running.contains(&content) {
             return None;

@@ -1,4 +1,4 @@
-//! One tensor becomes one file, or a further name of the file of one that is the same.
+//! Writes a tensor to a file, or gives the file of an equal tensor a further name.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,57 +12,57 @@ use trainmon_core::{Dtype, Shape};
 use trainmon_tensor_files::TensorRef;
 use trainmon_tensor_files::write::{WriteError, write_npy, write_pt_of_crc, write_safetensors};
 
-/// Files: for the owner, and to be read by the group.
+/// The mode of files: written by the owner, read by the group.
 const FILE_MODE: u32 = 0o640;
-/// zstd's level: the fastest that is not a compromise of its own.
+/// The compression level: zstd's default.
 const ZSTD_LEVEL: i32 = 3;
-/// A smaller tensor is written as fast as a file is read, and takes little.
+/// The size in bytes from which equal tensors share a file. Smaller ones are written as fast as a file is read.
 const SMALLEST_LINKED: usize = 64 << 10;
-/// What is read of a file at a time: it stays in a core's own cache.
+/// The number of bytes read from a file at a time: they fit into a core's own cache.
 const CHUNK: usize = 128 << 10;
-/// What is written of a tensor at a time before it is summed: so large that the file system gives it large folios, so small
-/// that most of it is still in a cache.
+/// The number of bytes of a tensor that are written before they are summed: large enough for the file system to use large
+/// folios, small enough for most of them to stay in a cache.
 const WRITTEN_AT_ONCE: usize = 1 << 20;
 
-/// How files are written.
+/// The options for writing files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writing {
     pub(crate) format: TensorFormat,
     pub(crate) compress: bool,
-    /// Whether tensors that are the same share a file.
+    /// Whether equal tensors share a file.
     pub(crate) shares: bool,
-    /// Whether a file is whole before the tensor's owner goes on.
+    /// Whether a file must be complete before the training continues.
     pub(crate) durable: bool,
 }
 
-/// What tells tensors apart at a glance. Where it is equal the bytes are compared.
+/// The key that distinguishes tensors. If two keys are equal, the bytes are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Content {
-    /// Of the bytes.
+    /// The CRC-32 of the bytes.
     pub(crate) crc: u32,
     pub(crate) dtype: Dtype,
     pub(crate) shape: Shape,
 }
 
-/// A file that is whole.
+/// The sizes of a complete file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WrittenFile {
-    /// Bytes it takes on the disk; 0 of a further name.
+    /// The bytes on the disk; 0 for a further name.
     pub(crate) size: u64,
-    /// Bytes of the tensor that another's file has already; 0 of a file of its own.
+    /// The tensor's bytes that another tensor's file already has; 0 for a separate file.
     pub(crate) shared: u64,
 }
 
 /// A tensor's bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bytes<'b> {
-    /// Nobody else has them.
+    /// A private copy.
     Copied(&'b [u8]),
-    /// The host's: another thread of it, or a device, may write to them meanwhile.
+    /// The host's memory: another thread or a device may write to it meanwhile.
     Lent(&'b [u8]),
 }
 
-/// Writes into one directory and follows no link. Shared by threads; no two of them write equal contents at a time.
+/// Writes into one directory and follows no links. Threads share it; no two of them write equal contents at the same time.
 pub(crate) struct FileWriter {
     writing: Writing,
     directory: OwnedFd,
@@ -75,28 +75,28 @@ impl FileWriter {
         Self { writing, directory, files: Mutex::new(HashMap::new()) }
     }
 
-    /// Whether files are compressed: that takes longer than writing them.
+    /// Whether files are compressed, which takes longer than writing them.
     pub(crate) fn compresses(&self) -> bool {
         self.writing.compress
     }
 
-    /// Whether a file is whole before the tensor's owner goes on.
+    /// Whether a file must be complete before the training continues.
     pub(crate) fn is_durable(&self) -> bool {
         self.writing.durable
     }
 
-    /// Whether tensors of so many bytes that are the same share a file.
+    /// Whether equal tensors of `size` bytes share a file.
     pub(crate) fn shares(&self, size: usize) -> bool {
         self.writing.shares && size >= SMALLEST_LINKED
     }
 
-    /// Gives the file of this name, which says the same, a further name. `None`: it cannot be done.
+    /// Gives an existing file of equal content a further name. Returns `None` on failure.
     pub(crate) fn add_name(&self, file: &str, name: &str) -> Option<()> {
         linkat(&self.directory, file, &self.directory, name, AtFlags::empty()).ok()
     }
 
-    /// Makes a file that appears whole. `temporary` is a name that no other file has. `None`, and no file: the bytes are not what
-    /// `content` says, somebody changed them.
+    /// Writes a file that appears complete under its name. `temporary` is a name that no other file has. Returns `None` and
+    /// leaves no file if the bytes no longer match `content`, because they were changed meanwhile.
     pub(crate) fn write(
         &self,
         name: &str,
@@ -120,7 +120,7 @@ impl FileWriter {
             Ok(Some(size))
         });
         match &written {
-            // From now on this one: the former has too many names, was changed by somebody, or is another tensor after all.
+            // Link to this file from now on: the previous one has too many names, was changed, or holds another tensor.
             Ok(Some(_)) if is_shared => drop(self.files.lock().insert(content, name.into())),
             Ok(Some(_)) => (),
             Ok(None) | Err(_) => {
@@ -130,10 +130,10 @@ impl FileWriter {
         Ok(written?.map(|size| WrittenFile { size, shared: 0 }))
     }
 
-    /// Gives the file that says the same a further name. `None`: there is none, or the file system has no such names.
+    /// Gives the file of an equal tensor a further name. Returns `None` if there is none or the file system has no links.
     fn link(&self, name: &str, content: Content, tensor: TensorRef<'_>) -> Option<()> {
         let other = self.files.lock().get(&content).cloned()?;
-        // Somebody may have put a pipe in its place, whose opening would wait.
+        // The file may have been replaced by a pipe: without NONBLOCK, opening it would block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(openat(&self.directory, &*other, flags, Mode::empty()).ok()?);
         let is_same = if self.writing.compress {
@@ -144,7 +144,7 @@ impl FileWriter {
         is_same.then(|| self.add_name(&other, name)).flatten()
     }
 
-    /// Whether a file says what would be written, byte for byte.
+    /// Whether a file equals the one that would be written, byte for byte.
     fn is_file_of(&self, tensor: TensorRef<'_>, crc: u32, file: impl Read) -> bool {
         let mut comparison = BufWriter::new(Comparison { file, chunk: vec![0; CHUNK] });
         let is_equal = self.encode(tensor, crc, &mut comparison).is_ok() && comparison.flush().is_ok();
@@ -152,7 +152,7 @@ impl FileWriter {
         is_equal && comparison.is_at_end()
     }
 
-    /// The size of the file. `None`: the bytes are lent, and not what they were when their sum was taken.
+    /// Writes the temporary file and returns its size. Returns `None` if the bytes are lent and changed since they were summed.
     fn write_beside(
         &self,
         temporary: &str,
@@ -171,7 +171,7 @@ impl FileWriter {
         } else if let Some(lent) = lent {
             let mut summed = Summed { out: &mut out, lent, sum: crc32fast::Hasher::new() };
             self.encode_buffered(tensor, crc, &mut summed)?;
-            // An archive whose sum is not that of its bytes could not be read.
+            // An archive with a wrong checksum would be unreadable.
             if summed.sum.finalize() != crc {
                 return Ok(None);
             }
@@ -197,7 +197,7 @@ impl FileWriter {
     }
 }
 
-/// Takes what would be written, and holds it against what a file says. An error: they differ.
+/// A writer that compares the bytes with a file instead of storing them. Returns an error if they differ.
 struct Comparison<R> {
     file: R,
     chunk: Vec<u8>,
@@ -222,8 +222,8 @@ impl<R: Read> Write for Comparison<R> {
     }
 }
 
-/// Sums the bytes that were lent while they pass: after each piece was written, and still lies in the cache. What is copied
-/// on its way here is not in the sum, which then is not the right one.
+/// Sums lent bytes as they are written, after each piece, while it is still in the cache. Bytes that were copied before they
+/// arrive here are not summed, so the checksum then does not match.
 struct Summed<'l, 'o, W> {
     out: &'o mut Counted<W>,
     lent: &'l [u8],
@@ -235,7 +235,7 @@ impl<W: Write> Write for Summed<'_, '_, W> {
         if !self.lent.as_ptr_range().contains(&bytes.as_ptr()) {
             return self.out.write(bytes);
         }
-        // A piece that began elsewhere in the file would be given small folios up to the next multiple.
+        // A piece that does not start at a multiple in the file would get small folios up to the next multiple.
         let (first, others) = bytes.split_at(self.out.up_to_multiple().min(bytes.len()));
         for piece in std::iter::once(first).chain(others.chunks(WRITTEN_AT_ONCE)) {
             self.out.write_all(piece)?;
@@ -249,14 +249,14 @@ impl<W: Write> Write for Summed<'_, '_, W> {
     }
 }
 
-/// Counts the bytes that pass.
+/// Counts the bytes that are written.
 struct Counted<W> {
     out: W,
     count: u64,
 }
 
 impl<W> Counted<W> {
-    /// How many bytes are missing to a whole number of pieces.
+    /// The number of bytes up to the next multiple of the piece size.
     fn up_to_multiple(&self) -> usize {
         let piece = WRITTEN_AT_ONCE as u64;
         usize::try_from(piece - self.count % piece).unwrap_or(WRITTEN_AT_ONCE)

@@ -1,5 +1,5 @@
-//! Tensor files: written by a few threads, from copies, in bounded memory; and by the thread that captures, from the tensors
-//! themselves, while those are behind.
+//! Tensor files. A few threads write them from copies, in bounded memory. While those threads are behind, the capturing thread
+//! writes them from the tensors themselves.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,41 +19,41 @@ use crate::spare::SpareMemory;
 use crate::speed::DiskSpeed;
 use crate::writers::{Done, Reserved, SMALLEST_IN_PLACE, WRITERS, Writers};
 
-/// A tensor that becomes a file.
+/// A tensor to be written to a file.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorFile<'p> {
-    /// Filled with its name when it is whole.
+    /// The place for the file's name, filled in once the file is complete.
     pub(crate) hole: Hole,
-    /// The value's place, of which its name is made.
+    /// The value's path, from which the name is made.
     pub(crate) path: &'p str,
     pub(crate) dtype: Dtype,
     pub(crate) shape: Shape,
 }
 
-/// The elements of a tensor that becomes a file.
+/// The elements of a tensor to be written to a file.
 pub(crate) trait Elements {
-    /// Their bytes, if they lie in logical order.
+    /// Returns the bytes if they are in logical order.
     fn in_place(&self) -> Option<&[u8]>;
-    /// The CRC-32 of these bytes.
+    /// Returns the CRC-32 of these bytes.
     fn sum(&mut self) -> u32;
-    /// Copies the bytes to a place of exactly their size, and gives their CRC-32.
+    /// Copies the bytes into `target`, which has exactly their size, and returns their CRC-32.
     fn copy(&mut self, target: &mut [u8]) -> u32;
-    /// What was measured while they were summed or copied, if that is wanted of them.
+    /// The statistics that [`sum`](Self::sum) or [`copy`](Self::copy) measured, if requested.
     fn measured(&self) -> Option<TensorStats> {
         None
     }
-    /// They are the same as others, of which this was measured.
+    /// Takes over the statistics of an equal tensor.
     fn are_same_as(&mut self, _measured: &TensorStats) {}
 }
 
-/// The threads and what waits for them.
+/// The writer threads and their queue.
 pub(crate) struct Files {
     writers: Arc<Writers>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Files {
-    /// Files in `directory`, which no thread writes yet. No link is followed.
+    /// Prepares writing files into `directory`, without threads so far. Links are not followed.
     pub(crate) fn new(
         directory: OwnedFd,
         writing: Writing,
@@ -90,10 +90,10 @@ impl Files {
         Ok(self)
     }
 
-    /// Takes a copy of a tensor, and waits while more than the bound would be waiting. One tensor larger than the bound is
-    /// taken when it is alone. Where the writers are behind and the disk is not, the file is written at once, of the tensor.
-    /// Durable files are whole when this returns. `false`: there is no memory for the copy (a tensor may be far larger than what
-    /// it is a view of).
+    /// Queues a copy of a tensor, and blocks while the queue would exceed the bound. A tensor larger than the bound is accepted
+    /// when the queue is empty. If the writers are behind and the disk is fast, writes the file at once, from the tensor itself.
+    /// Durable files are complete when this returns. Returns `false` if there is no memory for the copy, because a tensor may
+    /// be far larger than the memory it is a view of.
     pub(crate) fn put(&self, file: &TensorFile<'_>, name: String, size: usize, elements: &mut impl Elements) -> bool {
         let is_durable = self.writers.writer.is_durable();
         if is_durable && self.write_in_place(file, &name, elements) {
@@ -125,7 +125,7 @@ impl Files {
         true
     }
 
-    /// Has the file that is to be made of a copy of the same tensor get this name, too. `false`: there is none.
+    /// Adds a name to the file of a queued copy of an equal tensor. Returns `false` if there is none.
     fn name_copy(&self, file: &TensorFile<'_>, name: &str, elements: &mut impl Elements) -> bool {
         let Some(bytes) = elements.in_place() else { return false };
         let found = self.writers.queue.lock().copies.of(bytes);
@@ -138,10 +138,10 @@ impl Files {
         is_named
     }
 
-    /// Writes a file of the tensor itself. `false`, and it has to be copied: its bytes are in another order, one that may be the
-    /// same is being written, or somebody changes it meanwhile.
+    /// Writes a file from the tensor itself. Returns `false` if it has to be copied: its bytes are in another order, a file of
+    /// equal [`Content`] is being written, or the tensor is changed meanwhile.
     fn write_in_place(&self, file: &TensorFile<'_>, name: &str, elements: &mut impl Elements) -> bool {
-        // Who waits for the files waits for this one.
+        // `drain` and `close` must wait for this file too.
         let _reserved = Reserved::without_memory(&self.writers);
         if elements.in_place().is_none() {
             return false;
@@ -158,7 +158,7 @@ impl Files {
         self.writers.spare.kept(size).map_or_else(|| Buffer::zeros(size), Ok)
     }
 
-    /// Waits until every file is written, and writes some of them meanwhile.
+    /// Waits until every file is written, and helps to write them.
     pub(crate) fn drain(&self) {
         let mut queue = self.writers.queue.lock();
         while !queue.is_idle() {
@@ -170,7 +170,7 @@ impl Files {
         }
     }
 
-    /// As [`drain`](Self::drain), for so long at most. Whether every file is written.
+    /// Waits up to `at_most`, without writing, and returns whether every file is written.
     pub(crate) fn drain_for(&self, at_most: Duration) -> bool {
         let deadline = Instant::now() + at_most;
         let mut queue = self.writers.queue.lock();
@@ -182,25 +182,26 @@ impl Files {
         true
     }
 
-    /// Files and bytes that wait.
+    /// The number of files, and of their bytes, that are queued or being written.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let queue = self.writers.queue.lock();
         (queue.jobs.len() + queue.running.len(), queue.bytes)
     }
 
-    /// Ends the threads, once everything is written; writes some of it meanwhile.
+    /// Ends the threads once everything is written, and helps to write.
     pub(crate) fn close(&self) {
         self.writers.queue.lock().is_closed = true;
         self.writers.work.notify_all();
         while self.writers.work_once() {}
         for thread in self.threads.lock().drain(..) {
-            // A writer that panicked has told what it could not write.
+            // A writer that panicked has already reported the files that it failed to write.
             let _ended = thread.join().is_ok();
         }
     }
 }
 
-/// Whether a copy larger than the bound may be tried: beside it the training goes on. Where the system does not tell, it is.
+/// Whether a copy larger than the bound takes less than half of the available memory, which the training also needs. True
+/// if the available memory is unknown.
 fn fits_memory(size: usize) -> bool {
     let told = std::fs::read_to_string("/proc/meminfo").ok();
     let available = told.as_deref().and_then(|text| text.lines().find_map(|line| line.strip_prefix("MemAvailable:")));

@@ -1,14 +1,14 @@
-//! Captures in the making: what a front tells of calls and their values becomes a dump, as msprobe's tools read it.
+//! Writes captures: turns the calls and values that a front reports into a dump that msprobe's tools can read.
 //!
-//! A front (Python, tch) knows the framework: it finds calls, names them, and walks their values. Everything else is here:
+//! A front (Python, tch) handles the framework: it finds calls, names them, and walks their values. This crate does the rest:
 //!
 //! ```text
-//! CapturePlan        which steps, ranks, names and halves; made of the config, lives as long as the capture is on
+//! CapturePlan        selects steps, ranks, names and halves; made of the config, lives as long as the capture is on
 //!   └─ Session       one step of one rank: counters, scope, open modules, stacks; its record file and tensor files
 //!        └─ Entry    one call: its parts, written by Values; appended at once to the record file
 //! ```
 //!
-//! A front's walk through one call:
+//! How a front captures one call:
 //!
 //! ```text
 //! let call = session.begin_call("Functional", "relu");            // counts: Functional.relu.0.forward
@@ -18,15 +18,15 @@
 //!     entry.stack(session.stack(&frames));
 //!     let values = entry.part(Part::InputArgs);
 //!     values.begin_list(); values.tensor(&tensor); values.end_list();
-//!     entry.append();                                             // in the kernel's hands now
+//!     entry.append();                                             // survives a crash of the process from here on
 //! }
 //! …the call itself…
 //! let mut entry = session.entry(&call.forward);                   // the same way: Part::Output
 //! session.end(&call.forward);                                     // the scope may close
 //! ```
 //!
-//! Nothing here panics into the host, waits for a device, or returns an error from the middle of a step: what goes wrong is
-//! said through a [`Notices`], once for each kind, and written to `dump_error_info.log`.
+//! Nothing here panics into the host, waits for a device, or returns an error from the middle of a step. [`Notices`] and
+//! `dump_error_info.log` report each kind of error once.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! `dump_error_info.log`: what went wrong while capturing, once for each kind.
+//! `dump_error_info.log`: the errors of a capture, each kind once.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -7,14 +7,14 @@ use jiff::Zoned;
 use parking_lot::Mutex;
 use trainmon_capture_files::RankDirectory;
 
-/// Kinds that were told.
+/// The kinds of errors that were logged.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorLog {
     told: Mutex<HashSet<String>>,
 }
 
 impl ErrorLog {
-    /// Appends a note, unless one of this kind is there.
+    /// Appends a message unless one of this kind was logged.
     pub(crate) fn note(&self, directory: &RankDirectory, kind: &str, message: &str, stack: &[String]) {
         if !self.told.lock().insert(kind.to_owned()) {
             return;
@@ -28,7 +28,7 @@ impl ErrorLog {
             }
         }
         text.push('\n');
-        // A log of errors that cannot be written has nobody left to tell.
+        // Ignored: a failure to write the error log cannot be reported anywhere else.
         let _written = directory.append_to_error_log(text.as_bytes()).is_ok();
     }
 }

@@ -4,17 +4,17 @@ use std::hash::{BuildHasher as _, Hasher as _};
 
 use foldhash::quality::FixedState;
 
-/// Bytes a file's name may have.
+/// The maximum length of a file name in bytes.
 const LONGEST: usize = 255;
-/// A tilde and 16 hexadecimal digits.
+/// The length of a tilde and 16 hexadecimal digits.
 const MARK: usize = 17;
 
-/// The name of the file of the value at `path`: the path itself where it can be a name. Where it cannot (a slash, a control
-/// character, too long) it is a part of it and a hash of the whole: no two paths share a name.
+/// Returns the file name of the value at `path`: the path itself if it is a valid name. If it has a slash or a control
+/// character or is too long, the name is a part of it and a hash of the whole, so that no two paths share a name.
 pub(crate) fn file_name(path: &str, extension: &str) -> String {
     let room = LONGEST - 1 - extension.len();
     let is_bad = |character: char| character == '/' || character.is_control();
-    // A dot at the beginning is for what is not whole yet.
+    // A leading dot is reserved for incomplete files.
     if path.len() <= room && !path.starts_with('.') && !path.contains(is_bad) && !path.is_empty() {
         return format!("{path}.{extension}");
     }

@@ -1,32 +1,32 @@
-//! The parts an entry is made of.
+//! The parts of an entry.
 
 use std::borrow::Cow;
 
 use trainmon_capture_files::part;
 
-/// One of an entry's parts.
+/// A part of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<'p> {
     /// A call's positional arguments: a list.
     InputArgs,
-    /// Its keyword arguments: an object.
+    /// A call's keyword arguments: an object.
     InputKwargs,
-    /// What came out, of a call or of its backward: a list.
+    /// The outputs of a call or of its backward: a list.
     Output,
     /// A module's own parameters: an object.
     Parameters,
-    /// A backward's gradients of what came out: a list.
+    /// The gradients of the outputs, which a backward takes: a list.
     Input,
-    /// The gradient of a parameter of this name: one tensor.
+    /// The gradient of the parameter with this name: one tensor.
     Gradient(&'p str),
-    /// A value a script saved: any.
+    /// A value that a script saved, of any type.
     Saved,
-    /// What there is to say of the call: a text.
+    /// A note about the call: a text.
     Note,
 }
 
 impl Part<'_> {
-    /// The key in the entry; of a saved value, which is the entry itself, none.
+    /// The key in the entry; empty for a saved value, which is the entry itself.
     pub(crate) fn key(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::InputArgs => part::INPUT_ARGS,
@@ -40,7 +40,7 @@ impl Part<'_> {
         })
     }
 
-    /// What stands for it in the names of files.
+    /// The part's name in file names.
     pub(crate) fn category(&self) -> Cow<'static, str> {
         match self {
             Self::InputArgs | Self::Input => Cow::Borrowed(part::INPUT),

@@ -1,4 +1,4 @@
-//! What is captured, decided by names alone.
+//! The selection of steps, ranks, calls and parts to capture, which depends on names and numbers alone.
 
 use trainmon_core::config::{CaptureConfig, CaptureLevel, CaptureTask, RiskLevel};
 
@@ -7,32 +7,32 @@ use crate::risk;
 use crate::spare::SpareMemory;
 use crate::speed::DiskSpeed;
 
-/// Which way an entry's call goes.
+/// The direction of an entry's call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// The call.
+    /// The call itself.
     Forward,
-    /// Its gradients.
+    /// The backward of the call.
     Backward,
 }
 
-/// A capture's config with what follows from it.
+/// A capture's config with the values derived from it.
 #[derive(Clone, Debug)]
 pub struct CapturePlan {
     config: CaptureConfig,
-    /// Absent where scope or list choose.
+    /// `None` if `scope`, `list` or the level selects the calls.
     risk: Option<RiskLevel>,
     spare: SpareMemory,
     speed: DiskSpeed,
 }
 
 impl CapturePlan {
-    /// The plan of a config.
+    /// Makes the plan of a config.
     pub fn new(config: CaptureConfig) -> Self {
         Self::with_memory(config, SpareMemory::default())
     }
 
-    /// The plan of a config, whose tensors take the memory of those that another plan has written.
+    /// Makes the plan of a config, which reuses the tensor memory of another plan.
     pub fn with_memory(mut config: CaptureConfig, spare: SpareMemory) -> Self {
         if config.task == CaptureTask::Structure && !config.level.has_modules() {
             config.level = CaptureLevel::Mix;
@@ -42,7 +42,7 @@ impl CapturePlan {
         Self { config, risk, spare, speed: DiskSpeed::default() }
     }
 
-    /// The config it was made of; a capture of structure is of the level `mix`, whatever its config said.
+    /// The config. For the task `structure` without modules, its level is changed to `mix`.
     pub fn config(&self) -> &CaptureConfig {
         &self.config
     }
@@ -55,22 +55,22 @@ impl CapturePlan {
         &self.speed
     }
 
-    /// Whether this step is captured.
+    /// Whether the step is captured.
     pub fn wants_step(&self, step: u64) -> bool {
         self.config.steps.is_empty() || self.config.steps.contains(step)
     }
 
-    /// Whether no step from this one on is captured.
+    /// Whether neither this step nor a later one is captured.
     pub fn is_past(&self, step: u64) -> bool {
         self.config.steps.last().is_some_and(|last| step > last)
     }
 
-    /// Whether this rank captures. Where ranks are listed, a process without one is none of them.
+    /// Whether the rank is captured. If ranks are listed, a process without a rank is not.
     pub fn wants_rank(&self, rank: Option<u64>) -> bool {
         self.config.ranks.is_empty() || rank.is_some_and(|rank| self.config.ranks.contains(rank))
     }
 
-    /// Whether entries of this direction are kept at all: no hooks are needed for others.
+    /// Whether entries of this direction are captured. The other direction needs no hooks.
     pub fn wants_direction(&self, direction: Direction) -> bool {
         match direction {
             Direction::Forward => self.config.data_mode.forward,
@@ -78,12 +78,12 @@ impl CapturePlan {
         }
     }
 
-    /// Whether the gradients of parameters are kept: unless only forward is.
+    /// Whether the gradients of parameters are captured: those of modules, unless only the forward is captured.
     pub fn wants_parameter_gradients(&self) -> bool {
         self.config.data_mode.backward && self.config.level.has_modules()
     }
 
-    /// Whether this part of an entry is kept.
+    /// Whether this part of an entry is captured.
     pub fn wants_part(&self, part: Part<'_>) -> bool {
         let keeps_values = self.config.task != CaptureTask::Structure;
         keeps_values
@@ -94,19 +94,19 @@ impl CapturePlan {
             }
     }
 
-    /// Whether a function may be captured at any time: what is refused here needs no count and no name.
+    /// Whether a function may be captured at all. If not, its calls need neither counts nor names.
     ///
-    /// `prefix` and `api` as in its name: `Functional`, `relu`.
+    /// `prefix` and `api` are the parts of its name: `Functional`, `relu`.
     pub fn wants_function(&self, prefix: &str, api: &str) -> bool {
         self.risk.is_none_or(|level| risk::passes(level, prefix, api))
     }
 
-    /// Whether a name has one of the texts of `list`, or there is no list.
+    /// Whether a name contains one of the texts of `list`, or the list is empty.
     pub(crate) fn is_listed(&self, name: &str) -> bool {
         self.config.list.is_empty() || self.config.list.iter().any(|text| name.contains(&**text))
     }
 
-    /// Whether this entry's tensors are written to files.
+    /// Whether the entry's tensors are written to files.
     pub(crate) fn saves_tensors_of(&self, name: &str) -> bool {
         match self.config.task {
             CaptureTask::Tensor => true,

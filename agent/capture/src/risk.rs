@@ -1,11 +1,11 @@
-//! How much can go wrong in a function, by its name: msprobe's three classes.
+//! The risk level of a function by its name: msprobe's three classes.
 
 use trainmon_core::config::RiskLevel;
 
-/// Prefixes all of whose functions are of the first class.
+/// Prefixes whose functions all belong to the class `CORE`.
 const CORE_PREFIXES: [&str; 4] = ["MindSpeed", "NPU", "Distributed", "MintDistributed"];
 
-/// Functions that compute with many elements. (msprobe's list lacks `linear` and `chain_matmul` by a missing comma.)
+/// Functions that compute with many elements. (In msprobe's list, a missing comma drops `linear` and `chain_matmul`.)
 const CORE: &[&str] = &[
     "_fused_adamw_",
     "_fused_adam_",
@@ -133,7 +133,7 @@ const LOW: &[&str] = &[
     "stride",
 ];
 
-/// Prefixes of names of the same kind: `split_with_sizes`, `batch_norm_stats`.
+/// Beginnings of further names of the same class, such as `split_with_sizes` and `batch_norm_stats`.
 const LOW_BEGINNINGS: [&str; 2] = ["split", "unsafe_split"];
 const CORE_BEGINNINGS: [&str; 1] = ["batch_norm_"];
 

@@ -1,17 +1,17 @@
-//! Which entries are captured, as they come: the closed interval of `scope`, and what `list` opens.
+//! The state that selects entries during a step: the closed interval of `scope`, and the modules that `list` names.
 
 use crate::plan::CapturePlan;
 
-/// Where in the step the capture is.
+/// The position of the capture in the step.
 #[derive(Debug, Default)]
 pub(crate) struct Scope {
     is_open: bool,
-    /// Modules that `list` names and that run: all in them is captured.
+    /// The running modules that `list` names; everything inside them is captured.
     open_modules: Vec<String>,
 }
 
 impl Scope {
-    /// An entry begins. Whether it is captured. The interval's last entry is, with everything in it.
+    /// Begins an entry and returns whether it is captured. The interval includes its last entry, with everything inside.
     pub(crate) fn begin(&mut self, plan: &CapturePlan, name: &str, is_module: bool) -> bool {
         let config = plan.config();
         if let Some([first, _]) = &config.scope {
@@ -30,7 +30,7 @@ impl Scope {
         is_listed || !self.open_modules.is_empty()
     }
 
-    /// An entry has ended, and everything in it.
+    /// Ends an entry, with everything inside it.
     pub(crate) fn end(&mut self, plan: &CapturePlan, name: &str) {
         if let Some([_, last]) = &plan.config().scope
             && name == last
@@ -42,7 +42,7 @@ impl Scope {
         }
     }
 
-    /// Whether what has no begin and no end of its own is captured here: gradients of parameters.
+    /// Whether an entry without its own begin and end is captured here: gradients of parameters.
     pub(crate) fn holds(&self, plan: &CapturePlan, name: &str) -> bool {
         let in_interval = plan.config().scope.is_none() || self.is_open;
         in_interval && (plan.is_listed(name) || !self.open_modules.is_empty())

@@ -1,9 +1,9 @@
-//! A part of a tensor in its place.
+//! Slices of tensors, without a copy.
 
 use trainmon_core::TensorView;
 use trainmon_core::config::Slice;
 
-/// The part that the slices leave, one after the other.
+/// Applies the slices in order.
 pub(crate) fn sliced<'t>(view: &TensorView<'t>, slices: &[Slice]) -> TensorView<'t> {
     let mut part = *view;
     for slice in slices {
@@ -17,7 +17,7 @@ pub(crate) fn sliced<'t>(view: &TensorView<'t>, slices: &[Slice]) -> TensorView<
     part
 }
 
-/// As Python understands an index of a slice.
+/// Resolves an index of a slice as Python does.
 fn from_end(index: i64, size: i64) -> i64 {
     let index = if index < 0 { index.saturating_add(size) } else { index };
     index.clamp(0, size)

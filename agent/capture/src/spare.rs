@@ -1,5 +1,4 @@
-//! Memory of tensors that were written, kept for those that come: the kernel takes longer to make pages than a copy into
-//! them takes.
+//! Memory of written tensors, kept for later ones: allocating pages takes the kernel longer than copying into them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,13 +6,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use trainmon_tensor_files::Buffer;
 
-/// Smaller tensors take memory that the process has anyway.
+/// The size in bytes below which a tensor's memory comes from the heap.
 const SMALLEST: usize = 128 << 10;
 
-/// What is kept from one step to the next, at most: the training may never capture another one.
+/// The maximum number of bytes kept from one step to the next: there may be no further captured step.
 const KEPT_BETWEEN_STEPS: usize = 128 << 20;
 
-/// Buffers that nobody uses. A clone shares them.
+/// Unused buffers. A clone shares them.
 #[derive(Clone, Default)]
 pub struct SpareMemory {
     kept: Arc<Mutex<Vec<Buffer>>>,
@@ -26,8 +25,8 @@ impl fmt::Debug for SpareMemory {
 }
 
 impl SpareMemory {
-    /// A buffer of so many bytes, whatever is in them. It has room for them, and not for far more: a small tensor is not to
-    /// hold a large one's memory. Of several the one that was used last: it may be in the cache.
+    /// Returns a buffer of `size` bytes with arbitrary content. Its capacity is at most twice the size, so that a small tensor
+    /// does not occupy a large one's memory. Of several, it takes the last used one, which may be in the cache.
     pub(crate) fn kept(&self, size: usize) -> Option<Buffer> {
         if size < SMALLEST {
             return None;
@@ -38,7 +37,7 @@ impl SpareMemory {
         kept.remove(place).with_len(size).ok()
     }
 
-    /// Keeps a buffer, if so many bytes have room for it. The oldest make room: they may be of sizes that do not come any more.
+    /// Keeps a buffer if it fits into `bound` bytes. Drops the oldest buffers, whose sizes may not occur again.
     pub(crate) fn give(&self, buffer: Buffer, bound: usize) {
         if buffer.capacity() >= SMALLEST && buffer.capacity() <= bound {
             let mut kept = self.kept.lock();
@@ -49,7 +48,7 @@ impl SpareMemory {
         }
     }
 
-    /// A step is over: little is kept for the next, or none where none follows.
+    /// Ends a step: keeps little memory for the next, and none after the last.
     pub(crate) fn end_step(&self, is_last: bool) {
         let gone = shrink(&mut self.kept.lock(), if is_last { 0 } else { KEPT_BETWEEN_STEPS });
         drop(gone);
@@ -60,7 +59,7 @@ fn bytes_of(kept: &[Buffer]) -> usize {
     kept.iter().map(Buffer::capacity).sum()
 }
 
-/// Takes out the oldest until the others are no more than so many bytes.
+/// Removes the oldest buffers until the others take at most `bound` bytes; returns the removed ones.
 fn shrink(kept: &mut Vec<Buffer>, bound: usize) -> Vec<Buffer> {
     let mut held = bytes_of(kept);
     let is_too_much = |buffer: &&Buffer| {

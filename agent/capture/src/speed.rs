@@ -1,35 +1,35 @@
-//! How fast the file system takes large files.
+//! The speed at which the file system takes large files.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-/// A file system that is slower than this (250 MB/s) is no page cache: the training does not wait for it.
+/// The lowest speed (250 MB/s) of the page cache. The training does not wait for slower writes.
 const SLOWEST_BYTES_PER_MICROSECOND: u64 = 250;
-/// So many slow files one after another are the disk's; of fewer the threads may have waited for a core.
+/// The number of consecutive slow files that indicates a slow disk. Fewer may be due to a busy CPU.
 const MOST_SLOW: u8 = 4;
 
-/// Whether large files are written as fast as memory is, as the last of them tell. A clone shares it: one step's files tell
-/// the next step's.
+/// Whether the latest large files were written at memory speed. A clone shares the state, so that it carries over to the
+/// next step.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DiskSpeed(Arc<AtomicU8>);
 
 impl DiskSpeed {
-    /// Not before a fast one was seen, and not after several slow ones.
+    /// Whether writes are fast: false before the first fast file, and after several slow ones.
     pub(crate) fn is_fast(&self) -> bool {
         (1..=MOST_SLOW).contains(&self.0.load(Ordering::Relaxed))
     }
 
-    /// A file of so many bytes was written.
+    /// Records the time that a file of `size` bytes took.
     pub(crate) fn written(&self, size: u64, took: Duration) {
         let is_fast = took <= Duration::from_micros(size / SLOWEST_BYTES_PER_MICROSECOND);
-        // 0: none was fast so far; otherwise 1 and the slow ones since.
+        // 0: no fast file so far; else 1 plus the number of slow files since.
         let next = |now: u8| match (is_fast, now) {
             (true, _) => Some(1),
             (false, 0) => None,
             (false, now) => Some(now.saturating_add(1).min(MOST_SLOW + 1)),
         };
-        // `None` is no failure: it stays as it is.
+        // `None` is no failure: the value is unchanged.
         let _before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok();
     }
 }

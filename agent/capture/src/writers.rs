@@ -1,4 +1,4 @@
-//! The threads that write tensor files, and what they share with those that capture.
+//! The threads that write tensor files, and the state that they share with the capturing threads.
 
 use std::io;
 use std::num::NonZero;
@@ -16,23 +16,23 @@ use crate::file_writer::{Bytes, Content, FileWriter, WrittenFile};
 use crate::spare::SpareMemory;
 use crate::speed::DiskSpeed;
 
-/// Threads that write. They wait for the disk, not for a core.
+/// The number of writer threads, which are limited by the disk, not by the CPU.
 pub(crate) const WRITERS: usize = 2;
-/// Smaller tensors are copied in less time than their file is opened in.
+/// The size in bytes from which tensors are written in place. Copying a smaller one is faster than opening its file.
 pub(crate) const SMALLEST_IN_PLACE: usize = 256 << 10;
 
-/// Told of each file: its hole, and its name and what it took or why there is none.
+/// Called for each file with its hole, and with its name and size or the error.
 pub(crate) type Done = Box<dyn Fn(Hole, Result<(&str, WrittenFile), WriteError>) + Send + Sync>;
 
-/// What waits to be written and how it is written: shared by the threads, and by those who give them files.
+/// The queue of files and the means to write them, shared by the writers and the capturing threads.
 pub(crate) struct Writers {
-    /// Bytes that may wait.
+    /// The maximum number of queued bytes.
     pub(crate) bound: usize,
     pub(crate) writer: FileWriter,
     pub(crate) queue: Mutex<Queue>,
-    /// There may be something to do for a writer.
+    /// Signals that there may be work for a writer.
     pub(crate) work: Condvar,
-    /// Something was written, or given up.
+    /// Signals that a file was written, or a reservation given up.
     pub(crate) progress: Condvar,
     pub(crate) spare: SpareMemory,
     pub(crate) speed: DiskSpeed,
@@ -40,17 +40,17 @@ pub(crate) struct Writers {
 }
 
 impl Writers {
-    /// Whether a copy would wait for the writers and not for the disk.
+    /// Whether a copy would have to wait for the writers, although the disk is fast.
     pub(crate) fn is_behind(&self) -> bool {
         if !self.speed.is_fast() || self.writer.compresses() {
             return false;
         }
-        // What waits for one that may be the same does not wait for a thread.
+        // A job that waits for a file of equal content does not wait for a thread.
         let queue = self.queue.lock();
         queue.running.len() >= WRITERS && !queue.jobs.is_empty()
     }
 
-    /// Cores that no writer keeps busy, the caller's among them.
+    /// The number of cores that no writer uses, including the caller's.
     pub(crate) fn free_cores(&self) -> usize {
         let queue = self.queue.lock();
         cores().saturating_sub((queue.running.len() + queue.jobs.len()).min(WRITERS))
@@ -62,7 +62,7 @@ impl Writers {
         }
     }
 
-    /// Writes a file that waits. `false`: there is none that could be written now.
+    /// Writes a queued file. Returns `false` if none can be written now.
     pub(crate) fn work_once(&self) -> bool {
         let next = self.queue.lock().next();
         next.map(|(job, temporary)| self.work(job, &temporary)).is_some()
@@ -80,7 +80,7 @@ impl Writers {
         self.end(content, size);
     }
 
-    /// Makes a further name of a copy's file, or where that cannot be a file of its own.
+    /// Adds a further name to a copy's file; if that fails, writes a separate file.
     fn write_again(&self, further: &FurtherName, file: &str, copy: &TensorCopy, temporary: &str) {
         let FurtherName { hole, name } = further;
         if self.writer.add_name(file, name).is_some() {
@@ -91,15 +91,15 @@ impl Writers {
         }
     }
 
-    /// Keeps the memory of a copy that nobody else needs.
+    /// Keeps the memory of a copy for reuse if there is no other reference to the copy.
     pub(crate) fn let_go(&self, copy: Arc<TensorCopy>) {
         if let Some(copy) = Arc::into_inner(copy) {
-            // Half of the bound, so that what waits and what is kept stay near it.
+            // Half of the bound limits queued and spare memory together to about the bound.
             self.spare.give(copy.bytes, self.bound / 2);
         }
     }
 
-    /// Writes a file and tells of it, also where that panics. `false`, and nothing is told: the bytes changed meanwhile.
+    /// Writes a file and reports it, even after a panic. Returns `false` without a report if the bytes changed meanwhile.
     pub(crate) fn write(&self, hole: Hole, name: &str, content: Content, bytes: &Bytes<'_>, temporary: &str) -> bool {
         let written = catch_unwind(AssertUnwindSafe(|| {
             let begin = Instant::now();
@@ -113,13 +113,13 @@ impl Writers {
             true
         }));
         written.unwrap_or_else(|_| {
-            let panicked = WriteError::Write(io::Error::other("its writer panicked"));
+            let panicked = WriteError::Write(io::Error::other("the writer panicked"));
             tell(|| (self.done)(hole, Err(panicked)));
             true
         })
     }
 
-    /// A file is written, of whose bytes so many waited.
+    /// Removes a written file, of which `size` bytes were queued, from the queue.
     pub(crate) fn end(&self, content: Content, size: usize) {
         let mut queue = self.queue.lock();
         if let Some(place) = queue.running.iter().position(|running| *running == content) {
@@ -130,12 +130,12 @@ impl Writers {
         drop(queue);
         self.tell_progress(is_closed);
         if has_jobs {
-            // One that may be the same has waited for this one.
+            // A job of equal content may have waited for this one.
             self.work.notify_one();
         }
     }
 
-    /// Wakes who waits for files, and writers that may end.
+    /// Wakes the threads that wait for files, and the writers if they may end.
     fn tell_progress(&self, is_closed: bool) {
         self.progress.notify_all();
         if is_closed {
@@ -157,7 +157,7 @@ impl Writers {
     }
 }
 
-/// Room for a copy. Dropped before it became a job, say in a panic, it is given back.
+/// Reserved memory for a copy. It is released on drop, for example after a panic, unless it became a job.
 pub(crate) struct Reserved<'s> {
     writers: &'s Writers,
     size: usize,
@@ -174,7 +174,7 @@ impl<'s> Reserved<'s> {
         Self { writers, size }
     }
 
-    /// A place among those who write, for one that copies nothing.
+    /// A reservation for a write without a copy.
     pub(crate) fn without_memory(writers: &'s Writers) -> Self {
         writers.queue.lock().reserved += 1;
         Self { writers, size: 0 }
@@ -184,7 +184,7 @@ impl<'s> Reserved<'s> {
         let mut queue = self.writers.queue.lock();
         queue.copies.insert(&job.copy);
         queue.jobs.push_back(job);
-        // The bytes are the job's now.
+        // `give_back` subtracts the bytes of the reservation; the job keeps its own.
         queue.bytes += self.size;
         drop(queue);
         self.writers.work.notify_one();
@@ -208,13 +208,13 @@ impl Drop for Reserved<'_> {
     }
 }
 
-/// Cores this process may use. Asked once: the system's answer is read from several files.
+/// The number of cores that this process may use. Cached, because the system reads it from several files.
 fn cores() -> usize {
     static CORES: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get));
     *CORES
 }
 
-/// What is told may panic, and the writer goes on.
+/// Calls `done` and ignores a panic in it, so that the writer continues.
 fn tell(done: impl FnOnce()) {
     let _told = catch_unwind(AssertUnwindSafe(done)).is_ok();
 }

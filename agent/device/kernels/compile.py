@@ -1,7 +1,7 @@
-"""Compiles the kernels for named targets; no device is needed. `compile.py OUTPUT` writes what the crate carries, one
-PTX per kernel; `compile.py --report` prints what the compilers say of every target.
+"""Compiles the kernels for named targets, without a device. `compile.py OUTPUT` writes the crate's PTX texts, one per
+kernel; `compile.py --report` prints the resources of the kernels on every target.
 
-Needs Triton, in exactly the release that the texts were made with: `RELEASE`."""
+Requires exactly the Triton release that generated the texts: `RELEASE`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Without line numbers, which name the place of these files and take half of the text.
+# Omit line numbers: they contain the path of these files and take half of the text.
 os.environ["TRITON_DISABLE_LINE_INFO"] = "1"
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -29,16 +29,16 @@ import reductions
 
 RELEASE = "3.7.1"
 
-#: What the crate carries is for the lowest of them, in the words of CUDA 12.0's driver.
+#: The target of the crate's PTX texts: the lowest one, in the PTX version of CUDA 12.0's driver.
 CARRIED = GPUTarget("cuda", 80, 32)
 PTX_VERSION = 80
 TARGETS = [CARRIED, GPUTarget("cuda", 90, 32), GPUTarget("cuda", 100, 32), GPUTarget("hip", "gfx942", 64)]
 
-#: Threads of a block, in warps.
+#: The number of warps in a block of threads.
 WARPS = 4
-#: Of a thread: four blocks fit on a multiprocessor of NVIDIA's, which is what keeps enough of the memory on its way.
+#: Registers per thread: four blocks then fit on an NVIDIA multiprocessor, which keeps enough loads in flight.
 REGISTERS = 128
-#: Eight do.
+#: Registers per thread with which eight blocks fit.
 FEW_REGISTERS = 64
 
 _COMMON = {
@@ -54,7 +54,7 @@ _PARTIAL = {**_COMMON, "chunks": "*i64", "first": "i64", "PAIRS": "constexpr"}
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel and what it is given."""
+    """A kernel with its parameters and compile-time constants."""
 
     name: str
     function: Any
@@ -75,7 +75,7 @@ KERNELS = [
 
 
 def compiled(kernel: Kernel, target: GPUTarget) -> Any:
-    """What Triton makes of a kernel for a target."""
+    """Compiles a kernel for a target."""
     signature = {name: kernel.parameters[name] for name in kernel.function.arg_names}
     options: dict[str, Any] = {"num_warps": WARPS}
     if target.backend == "cuda":
@@ -87,7 +87,7 @@ def compiled(kernel: Kernel, target: GPUTarget) -> Any:
 
 
 def carried(kernel: Kernel) -> str:
-    """The PTX that the crate carries, with what a launch must know in its first line."""
+    """The PTX text of the crate; its first line has the parameters of a launch."""
     made = compiled(kernel, CARRIED)
     text = re.sub(r"//.*", "", made.asm["ptx"])
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
@@ -97,7 +97,7 @@ def carried(kernel: Kernel) -> str:
 
 
 def report(kernel: Kernel, target: GPUTarget) -> str:
-    """Registers, spilled bytes, shared memory and size, as the target's own compiler says."""
+    """Registers, spilled bytes, shared memory and size, as reported by the target's compiler."""
     made = compiled(kernel, target)
     if target.backend == "cuda":
         binary = made.asm["cubin"]
@@ -111,8 +111,8 @@ def report(kernel: Kernel, target: GPUTarget) -> str:
 
 
 def bytes_read(kernel: Kernel) -> str:
-    """Of a full tile the bytes that a thread loads with the vector loads of the PTX, which are those of float32, of
-    bfloat16, of other 16 bits and (of pairs) of 8 bits one after the other, over the elements it has of the tile."""
+    """The bytes that a thread loads with the PTX's vector loads, per element of its share of a full tile. The loads are
+    those of float32, bfloat16, other 16-bit types and, for pairs, 8-bit types, added up."""
     widths = {"v4.b32": 16, "v2.b32": 8}
     loads = re.findall(r"ld\.global\.(v[24]\.b32)", carried(kernel))
     block = reductions.BLOCK_OF_PAIRS if kernel.constants["PAIRS"] else reductions.BLOCK_OF_ONE
@@ -123,7 +123,7 @@ def bytes_read(kernel: Kernel) -> str:
 def _found(pattern: str, text: str) -> list[int]:
     found = re.search(pattern, text)
     if found is None:
-        sys.exit(f"error: no `{pattern}` in what the compiler says: {text[:200]}")
+        sys.exit(f"error: no `{pattern}` in the compiler's output: {text[:200]}")
     return [int(one) for one in found.groups()]
 
 
@@ -137,9 +137,9 @@ def _resources(cubin: bytes) -> str:
 
 
 def main(words: list[str]) -> None:
-    """See above."""
+    """Writes the PTX texts into a directory, or prints the report."""
     if triton.__version__ != RELEASE:
-        sys.exit(f"error: the kernels are compiled by triton {RELEASE}, this is {triton.__version__}")
+        sys.exit(f"error: compiling the kernels requires triton {RELEASE}, found {triton.__version__}")
     if words == ["--report"]:
         print("| kernel | target | registers | spilled, bytes | shared memory, bytes | binary |")
         print("|---|---|---|---|---|---|")

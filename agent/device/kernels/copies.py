@@ -1,4 +1,4 @@
-"""Copies of many tensors with one launch: what a step is about to change is kept until it has changed it."""
+"""Copies of many tensors with one launch, to keep the values that an optimizer step is about to change."""
 
 import triton
 import triton.language as tl
@@ -6,7 +6,7 @@ import triton.language as tl
 from elements import ALIGNMENT, BOOL, E4M3FN, F32, I32, U16, U32
 from reductions import CHUNK, ROW, place_of
 
-#: Elements that a block of threads holds at once, and so many of them are asked for together.
+#: The number of elements that a block of threads loads at once, and the number loaded before the first is stored.
 BLOCK: tl.constexpr = tl.constexpr(1024)
 TILE: tl.constexpr = tl.constexpr(4096)
 
@@ -15,7 +15,7 @@ TILE: tl.constexpr = tl.constexpr(4096)
 def _copy_tile(source, target, offsets, TYPE: tl.constexpr):
     start = tl.multiple_of(source.to(tl.pointer_type(TYPE), bitcast=False), ALIGNMENT) + offsets
     end = tl.multiple_of(target.to(tl.pointer_type(TYPE), bitcast=False), ALIGNMENT) + offsets
-    # All are asked for before the first is written: they may be the same memory for all the compiler knows.
+    # Issue all loads before the first store: the compiler must assume that the tensors overlap and cannot reorder them.
     a = tl.load(start)
     b = tl.load(start + BLOCK)
     c = tl.load(start + 2 * BLOCK)
@@ -47,7 +47,8 @@ def _copy_chunk(source, target, begin, end, inner, step, TYPE: tl.constexpr):
 
 @triton.jit
 def copies(table, chunks):
-    """A chunk of a row's first tensor, into its second, which lies alike. The elements' bits, of up to 8 bytes each."""
+    """Copies a chunk of a row's first tensor into its second, which has the same layout: the bits of elements of up to
+    8 bytes each."""
     place = tl.load(chunks + tl.program_id(0).to(tl.int64))
     row = table + (place >> 32) * ROW
     source = tl.load(row)

@@ -1,10 +1,10 @@
-"""Elements of every dtype that records know, read from an address: as float32 where that holds them exactly, else as
+"""Reads elements of every dtype of records from an address: as float32 if that represents them exactly, else as
 float64."""
 
 import triton
 import triton.language as tl
 
-#: Codes of dtypes, as `src/code.rs` has them. Those before `FIRST_WIDE` are exact in float32.
+#: Codes of dtypes, equal to those in `src/code.rs`. Dtypes before `FIRST_WIDE` are exact in float32.
 F32: tl.constexpr = tl.constexpr(0)
 BF16: tl.constexpr = tl.constexpr(1)
 F16: tl.constexpr = tl.constexpr(2)
@@ -26,7 +26,7 @@ U64: tl.constexpr = tl.constexpr(16)
 C64: tl.constexpr = tl.constexpr(17)
 C128: tl.constexpr = tl.constexpr(18)
 
-#: Vector loads want addresses that are multiples of it.
+#: The alignment that vector loads require, in bytes.
 ALIGNMENT: tl.constexpr = tl.constexpr(16)
 
 _INFINITY: tl.constexpr = tl.constexpr(float("inf"))
@@ -35,7 +35,7 @@ _NAN: tl.constexpr = tl.constexpr(float("nan"))
 
 @triton.jit
 def raw(address, offsets, mask, TYPE: tl.constexpr, MASKED: tl.constexpr, ALIGNED: tl.constexpr):
-    """What lies there, as numbers of the type."""
+    """Loads elements of the type."""
     start = address.to(tl.pointer_type(TYPE), bitcast=False)
     if ALIGNED:
         start = tl.multiple_of(start, ALIGNMENT)
@@ -46,8 +46,8 @@ def raw(address, offsets, mask, TYPE: tl.constexpr, MASKED: tl.constexpr, ALIGNE
 
 @triton.jit
 def _of_byte(raw, code):
-    """A byte's value. Of float8 the bits without the sign are those of a float32 with another bias: a multiplication by
-    a power of two is exact, for subnormal ones too."""
+    """A byte's value. The bits of a float8 without the sign are those of a float32 with another bias. Multiplying by a
+    power of two corrects the bias exactly, for subnormal numbers too."""
     bits = raw.to(tl.int32) & 0xFF
     sign = (bits & 0x80) << 24
     rest = bits & 0x7F
@@ -90,7 +90,7 @@ def _of_half(raw, code):
 
 @triton.jit
 def single(address, code, offsets, mask, MASKED: tl.constexpr, ALIGNED: tl.constexpr):
-    """Elements of a dtype before `FIRST_WIDE`, in float32; 0 where the mask says no."""
+    """Elements of a dtype before `FIRST_WIDE`, in float32; 0 where the mask is false."""
     if code == F32:
         x = raw(address, offsets, mask, tl.float32, MASKED, ALIGNED)
     elif code <= U16:
@@ -114,9 +114,9 @@ def _four(address, offsets, TYPE: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def singles(address, code, offsets, BLOCK: tl.constexpr):
-    """As `single`, for a whole tile of four blocks at an aligned address. All four loads are issued before any value is
-    converted: a conversion between two loads waits for the first, and a thread then has one load in flight, not four
-    (measured on an H100: bfloat16 took 2.2 times as long as reading it)."""
+    """Like `single`, for a whole tile of four blocks at an aligned address. All four loads are issued before any value
+    is converted: a conversion between two loads waits for the first, and a thread then has one load in flight, not
+    four. On an H100, bfloat16 then took 2.2 times as long as a plain read."""
     if code == F32:
         a, b, c, d = _four(address, offsets, tl.float32, BLOCK)
     elif code == BF16:
@@ -133,7 +133,7 @@ def singles(address, code, offsets, BLOCK: tl.constexpr):
 
 @triton.jit
 def singles_of_two(address, code, other, other_code, offsets, BLOCK: tl.constexpr):
-    """As `singles`, of two blocks of each of two tensors: those of the first, then those of the other."""
+    """Like `singles`, for two blocks of each of two tensors: those of the first, then those of the other."""
     if (code == F32) & (other_code == F32):
         a, b = _two(address, offsets, tl.float32, BLOCK)
         c, d = _two(other, offsets, tl.float32, BLOCK)
@@ -151,7 +151,7 @@ def singles_of_two(address, code, other, other_code, offsets, BLOCK: tl.constexp
 
 @triton.jit
 def _magnitude(re, im):
-    """Of a complex number, without leaving float64's range on the way; NaN if either part is."""
+    """The magnitude of a complex number, without overflow or underflow in between; NaN if either part is NaN."""
     re, im = tl.abs(re), tl.abs(im)
     large, small = tl.maximum(re, im), tl.minimum(re, im)
     ratio = tl.where(large > 0.0, small / large, 0.0)
@@ -161,7 +161,7 @@ def _magnitude(re, im):
 
 @triton.jit
 def wide(address, code, offsets, mask):
-    """Elements of any dtype in float64; 0 where the mask says no."""
+    """Elements of any dtype in float64; 0 where the mask is false."""
     if code < FIRST_WIDE:
         x = single(address, code, offsets, mask, True, False).to(tl.float64)
     elif code == F64:
@@ -177,7 +177,7 @@ def wide(address, code, offsets, mask):
     elif code == C64:
         re = raw(address, 2 * offsets, mask, tl.float32, True, False).to(tl.float64)
         im = raw(address, 2 * offsets + 1, mask, tl.float32, True, False).to(tl.float64)
-        # Of float32 parts it is one; their squares stay inside float64.
+        # The magnitude of float32 parts is a float32, and their squares stay within float64's range.
         x = tl.sqrt(re * re + im * im).to(tl.float32).to(tl.float64)
     else:
         re = raw(address, 2 * offsets, mask, tl.float64, True, False)

@@ -1,5 +1,6 @@
-"""64 bits per tensor, equal for equal bytes: its words (the elements' bits) times odd numbers that depend on their
-place, added up modulo 2^64. The same numbers as those of `trainmon/device/fingerprints.py`, which says why."""
+"""A fingerprint of 64 bits per tensor, equal for equal bytes: the sum modulo 2^64 of its words (the elements' bits)
+times odd factors that depend on the word's index. `trainmon/device/fingerprints.py` has the same factors and explains
+them."""
 
 import triton
 import triton.language as tl
@@ -7,10 +8,10 @@ import triton.language as tl
 from elements import ALIGNMENT, raw
 from reductions import CHUNK, JOINED
 
-#: Words of a piece: places are counted anew in each.
+#: The number of words in a piece; the index restarts at 0 in each.
 PIECE: tl.constexpr = tl.constexpr(1 << 20)
 BLOCK: tl.constexpr = tl.constexpr(1024)
-#: Numbers that a row of the table has.
+#: The number of words in a row of the table.
 ROW: tl.constexpr = tl.constexpr(4)
 
 
@@ -34,7 +35,7 @@ def _load(address, offsets, mask, TYPE: tl.constexpr, MASKED: tl.constexpr):
 
 @triton.jit
 def _factors(offsets):
-    """Weyl's sequence, mixed twice, made odd."""
+    """Weyl sequence, mixed twice and made odd."""
     mixed = (offsets % PIECE + 1) * -0x61C8864680B583EB
     mixed = (mixed ^ (mixed >> 30)) * -0x40A7B892E31B1A47
     mixed = (mixed ^ (mixed >> 27)) * -0x6B2FB644ECCEEE15
@@ -43,7 +44,7 @@ def _factors(offsets):
 
 @triton.jit
 def words(table, chunks, sums):
-    """A chunk's sum, times what its piece is counted with."""
+    """A chunk's sum times the factor of its piece."""
     chunk = tl.program_id(0).to(tl.int64)
     place = tl.load(chunks + 2 * chunk)
     weight = tl.load(chunks + 2 * chunk + 1)
@@ -67,7 +68,7 @@ def words(table, chunks, sums):
 
 @triton.jit
 def join_words(table, sums, out):
-    """A tensor's fingerprint: its chunks' sums."""
+    """A tensor's fingerprint: the total of its chunks' sums."""
     number = tl.program_id(0).to(tl.int64)
     row = table + number * ROW
     chunks = (tl.load(row + 1) + CHUNK - 1) // CHUNK

@@ -1,4 +1,4 @@
-"""A table of one row, written by a launch: nothing has to be brought to the device for it."""
+"""Writes a table of one row with a launch, without a transfer to the device."""
 
 import triton
 import triton.language as tl
@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def put(table, a, b, c, d, e, f, g, h, i):
-    """The words of a row, into a table."""
+    """Writes the words of a row into a table."""
     tl.store(table, a)
     tl.store(table + 1, b)
     tl.store(table + 2, c)

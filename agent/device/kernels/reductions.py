@@ -1,34 +1,35 @@
 """Every statistic of every tensor of a table in one read: `partial` per chunk of a tensor, `join` per tensor.
 
-The rules are those of the host's kernels (`agent/stats/src/lib.rs`, "What the numbers mean"). Sums of elements that
-float32 holds exactly are taken in float32, with what rounding drops in a second float32: cards that are slow in float64
-do that as fast as others; a chunk's lanes are added up in float64. A chunk is read once more, in float64 and out of the
-cache, only where that does not do: it holds NaN or infinities, its squares leave float32's range, or its deviation is
-small against its mean. Nothing is added in an order that could change: results are the same bits from run to run."""
+The rules are those of the host's kernels (`agent/stats/src/lib.rs`, "What the numbers mean"). Elements that float32
+represents exactly are summed in float32, with the rounding errors in a second float32: that is fast even on cards that
+are slow in float64. A chunk's lanes are added up in float64. A chunk is read a second time, in float64 and from the
+cache, only if it contains NaN or infinities, its squares leave float32's range, or its deviation is small relative to
+its mean. The order of additions is fixed, so results are bitwise equal from run to run."""
 
 import triton
 import triton.language as tl
 
 from elements import ALIGNMENT, FIRST_WIDE, single, singles, singles_of_two, wide
 
-#: Elements of a chunk: `src/table.rs` cuts tensors by it.
+#: The number of elements in a chunk; `src/table.rs` cuts tensors by it.
 CHUNK: tl.constexpr = tl.constexpr(32768)
-#: Elements that a block of threads holds at once, four times as many of which are asked for together: of one tensor,
-#: and of pairs. Fewer of one tensor, so that eight blocks fit on a multiprocessor: an H100 read 1e9 of bfloat16 in
-#: 0.81 ms, with 1024 and four blocks in 0.92 (float32, which waits for memory either way: 0.68 and 0.66 ms for 5e8).
-#: Chunks of twice the size take 0.78 ms, but half as long again for a tensor of 8e6 elements, as layers have them.
+#: The number of elements that a block of threads holds at once, of one tensor and of pairs; four times as many are
+#: loaded together. It is smaller for one tensor, so that eight blocks fit on a multiprocessor. An H100 read 1e9
+#: elements of bfloat16 in 0.81 ms; with 1024 elements and four blocks, in 0.92 ms. float32 is limited by memory either
+#: way: 0.68 and 0.66 ms for 5e8. Chunks of twice the size take 0.78 ms, but 1.5 times as long for a layer's tensor of
+#: 8e6 elements.
 BLOCK_OF_ONE: tl.constexpr = tl.constexpr(512)
 BLOCK_OF_PAIRS: tl.constexpr = tl.constexpr(1024)
-#: The same in float64.
+#: The number of elements that a block holds at once in float64.
 SLOW_BLOCK: tl.constexpr = tl.constexpr(256)
-#: Chunks that are joined at once.
+#: The number of chunks that are joined at once.
 JOINED: tl.constexpr = tl.constexpr(256)
 
-#: Words of a row of the table, and of what a chunk found; `src/table.rs` has their meaning.
+#: The number of words in a row of the table and in a row of results; `src/table.rs` has their meaning.
 ROW: tl.constexpr = tl.constexpr(9)
 COLUMNS: tl.constexpr = tl.constexpr(8)
 
-#: What a row with two addresses shows.
+#: The measured quantity of a row with two addresses.
 DIFFERENCE: tl.constexpr = tl.constexpr(1)
 AGREEMENT: tl.constexpr = tl.constexpr(2)
 
@@ -37,11 +38,12 @@ _WANTS_STD: tl.constexpr = tl.constexpr(2)
 
 _INFINITY: tl.constexpr = tl.constexpr(float("inf"))
 _NAN: tl.constexpr = tl.constexpr(float("nan"))
-#: Below this share of the sum of squares a centred sum is not to be had by subtraction: from two float32, and
-#: from float64.
+#: The share of the sum of squares below which subtraction gives no accurate centred sum: from two float32, and from
+#: float64.
 _ILL_SINGLE: tl.constexpr = tl.constexpr(1e-4)
 _ILL_WIDE: tl.constexpr = tl.constexpr(1e-7)
-#: Squares of smaller magnitudes leave float32's normal range, and float64's; those of larger ones float64's.
+#: Limits of magnitudes whose squares leave the normal range: smaller ones in float32, smaller and larger ones in
+#: float64.
 _TINY_SINGLE: tl.constexpr = tl.constexpr(1e-15)
 _TINY_WIDE: tl.constexpr = tl.constexpr(1e-140)
 _HUGE_WIDE: tl.constexpr = tl.constexpr(1e140)
@@ -49,7 +51,7 @@ _HUGE_WIDE: tl.constexpr = tl.constexpr(1e140)
 
 @triton.jit
 def _change_or_agreement(before, after, mode):
-    """`after - before`, or 1, 0 and -1 where the signs agree, one is 0 or NaN, and they disagree."""
+    """`after - before`, or for agreement: 1 if the signs agree, -1 if they disagree, 0 if either value is 0 or NaN."""
     if mode == DIFFERENCE:
         x = after - before
     else:
@@ -91,7 +93,7 @@ def _wides(address, other, codes, offsets, mask, PAIRS: tl.constexpr):
     if PAIRS:
         before = wide(other, (codes >> 8) & 0xFF, offsets, mask)
         if tl.maximum(codes & 0xFF, (codes >> 8) & 0xFF) < FIRST_WIDE:
-            # Taken in float32, as the host does.
+            # Computed in float32, as on the host.
             x = _change_or_agreement(before.to(tl.float32), x.to(tl.float32), codes >> 16 & 0xFF).to(tl.float64)
         else:
             x = _change_or_agreement(before, x, codes >> 16 & 0xFF)
@@ -100,7 +102,7 @@ def _wides(address, other, codes, offsets, mask, PAIRS: tl.constexpr):
 
 @triton.jit
 def _add(x, total, lost):
-    """A sum and what rounding it drops, exactly (Knuth's two-sum)."""
+    """A sum and its exact rounding error (Knuth's two-sum)."""
     t = total + x
     part = t - total
     return t, lost + ((total - (t - part)) + (x - part))
@@ -108,9 +110,8 @@ def _add(x, total, lost):
 
 @triton.jit
 def _add_square(x, total, lost):
-    """As `_add`, of `x * x`, which is not rounded before it is added. Written with `fma`: a product that is added to
-    something becomes one in the compiler's hands, in some places and not in others, and what was dropped would be
-    counted twice (as was seen on an H100)."""
+    """Like `_add`, for `x * x`, which is not rounded before it is added. It uses `fma` explicitly: the compiler would
+    fuse some products and sums and not others, and count a rounding error twice (as seen on an H100)."""
     t = tl.fma(x, x, total)
     part = t - total
     return t, lost + ((total - (t - part)) + tl.fma(x, x, -part))
@@ -118,7 +119,7 @@ def _add_square(x, total, lost):
 
 @triton.jit
 def _include(x, sums, lost, squares, lost_squares):
-    """Adds elements to the lanes' sums, and what rounding drops of them to the sums beside them."""
+    """Adds elements to the lanes' sums, and the rounding errors to the sums of errors."""
     sums, lost = _add(x, sums, lost)
     squares, lost_squares = _add_square(x, squares, lost_squares)
     return sums, lost, squares, lost_squares
@@ -126,7 +127,7 @@ def _include(x, sums, lost, squares, lost_squares):
 
 @triton.jit
 def _at_least(bound):
-    """The least float32 that is not below a bound: |x| is below either or neither."""
+    """The least float32 that is not below a bound: for a float32 x, |x| is below both or neither."""
     near = bound.to(tl.float32)
     next_up = (near.to(tl.int32, bitcast=True) + 1).to(tl.float32, bitcast=True)
     return tl.where((near.to(tl.float64) < bound) & (near >= 0.0), next_up, near)
@@ -144,14 +145,14 @@ def _largest(x, y):
 
 @triton.jit
 def _power_below(size):
-    """The power of two not above a positive number, and none below float64's normal ones."""
+    """The largest power of two that is not above a positive number, at least float64's smallest normal number."""
     exponent = (size.to(tl.int64, bitcast=True) >> 52) & 0x7FF
     return (tl.maximum(exponent, 1) << 52).to(tl.float64, bitcast=True)
 
 
 @triton.jit
 def place_of(offsets, inner, step):
-    """Where elements lie: `inner` of them side by side, then the next after `step`."""
+    """The memory offsets of elements: groups of `inner` adjacent elements, `step` elements from start to start."""
     if step == 0:
         at = offsets
     else:
@@ -161,8 +162,8 @@ def place_of(offsets, inner, step):
 
 @triton.jit
 def partial(table, chunks, found, first, total, factor, factor_code, factor_value, PAIRS: tl.constexpr):
-    """What one chunk holds, into column `chunk` of `found`: float64, `(9, total)`: min, max, sum, squares, centred
-    squares, NaN, infinities, zeros, and the unit that squares are counted in (a power of two, squared)."""
+    """Writes one chunk's results into column `chunk` of `found`, float64 of shape `(9, total)`: min, max, sum, squares,
+    centred squares, NaN, infinities, zeros, and the unit of the squares (a power of two, squared)."""
     block: tl.constexpr = BLOCK_OF_PAIRS if PAIRS else BLOCK_OF_ONE
     tile: tl.constexpr = 4 * block
     chunk = first + tl.program_id(0)
@@ -312,13 +313,13 @@ def partial(table, chunks, found, first, total, factor, factor_code, factor_valu
 
 @triton.jit
 def join(table, found, total, out, factor, factor_code, factor_value):
-    """A tensor's row of results, of what its chunks hold, in their order."""
+    """Combines the results of a tensor's chunks, in their order, into its row of results."""
     number = tl.program_id(0).to(tl.int64)
     row = table + number * ROW
     elements = tl.load(row + 2)
     codes = tl.load(row + 3).to(tl.int32)
     first = tl.load(row + 4)
-    #: How often each of them counts.
+    #: How often each element counts.
     times = tl.load(row + 8).to(tl.float64)
     chunks = (elements + CHUNK - 1) // CHUNK
     lanes = tl.arange(0, JOINED)
@@ -349,7 +350,7 @@ def join(table, found, total, out, factor, factor_code, factor_value):
     count = elements.to(tl.float64)
     mean = tl.sum(s, 0) / count
 
-    # What each chunk spreads around its own mean, and its mean around that of all.
+    # The deviation within each chunk around its mean, and of the chunks' means around the mean of all.
     q = tl.zeros((JOINED,), tl.float64)
     spread = tl.zeros((JOINED,), tl.float64)
     for start in range(0, chunks, JOINED):

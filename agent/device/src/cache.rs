@@ -1,4 +1,4 @@
-//! Tables that were made, kept while the tensors stay where they are.
+//! A cache of tables, which stay valid while the tensors keep their addresses.
 
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 
@@ -6,36 +6,36 @@ use foldhash::fast::FixedState;
 
 use crate::table::{ROW_WORDS, Row};
 
-/// Tables remembered: a training has some per step, as many again where two sets of buffers take turns.
+/// The number of cached tables. A training needs a few per step, twice as many where two sets of buffers alternate.
 const MOST_TABLES: usize = 64;
 
-/// What a set of rows became.
+/// The table that was made of a set of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Its number: below [`Tables::MOST`], and that of another table once this one has been forgotten.
+    /// The table's number, below [`Tables::MOST`]. Another table reuses it after this one is evicted.
     pub number: usize,
-    /// Whether its words are new: they must be brought to the device before it is used.
+    /// Whether the words are new and must be copied to the device before use.
     pub is_new: bool,
-    /// Rows.
+    /// The number of rows.
     pub rows: usize,
-    /// Chunks of rows with one tensor; they come first.
+    /// The number of chunks of rows with one tensor; they come first.
     pub single_chunks: u64,
-    /// Chunks of rows with two.
+    /// The number of chunks of rows with two tensors.
     pub pair_chunks: u64,
 }
 
 impl Table {
-    /// All chunks.
+    /// The number of all chunks.
     pub const fn chunks(&self) -> u64 {
         self.single_chunks + self.pair_chunks
     }
 
-    /// Bytes of the rows' words, which stand before those of the chunks.
+    /// The size of the rows' words in bytes; the chunks' words follow them.
     pub const fn bytes_of_rows(&self) -> u64 {
         (self.rows * ROW_WORDS * size_of::<i64>()) as u64
     }
 
-    /// Bytes of all words that stand before those of the chunks of pairs.
+    /// The size in bytes of all words before those of the chunks of pairs.
     pub(crate) const fn bytes_before_pairs(&self) -> u64 {
         self.bytes_of_rows() + self.single_chunks * size_of::<i64>() as u64
     }
@@ -49,7 +49,7 @@ struct Known {
     used: u64,
 }
 
-/// The tables of one device and stream. Allocates nothing once it knows the tables of a step.
+/// The tables of one device and stream. Allocates nothing once the tables of a step are cached.
 #[derive(Default)]
 pub struct Tables {
     known: Vec<Known>,
@@ -58,11 +58,11 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// No table has a number as large as this.
+    /// The exclusive upper limit of table numbers.
     pub const MOST: usize = MOST_TABLES;
 
-    /// The table of these rows: one made before if they are the same, else a new one, in the place of that which was not
-    /// used for longest. Cost: some 10 ns per row that is known.
+    /// Returns the cached table of these rows. If there is none, makes a new one and evicts the least recently used.
+    /// Cost: about 10 ns per cached row.
     pub fn of(&mut self, rows: &[Row]) -> Table {
         self.clock += 1;
         let hash = self.hash(rows);
@@ -79,7 +79,7 @@ impl Tables {
         one.made
     }
 
-    /// The words of a table: those of its rows, then of its chunks.
+    /// Returns the words of a table: those of its rows, then those of its chunks.
     pub fn words(&self, table: Table) -> &[i64] {
         self.known.get(table.number).map_or(&[], |one| &one.words)
     }
@@ -103,8 +103,8 @@ impl Tables {
     }
 }
 
-/// Rows in their order; then a word per chunk, those of rows with one tensor first: the row in the upper half, which of
-/// its chunks in the lower.
+/// Writes the rows in order, then a word per chunk, those of rows with one tensor first. A chunk's word has the row in its
+/// upper half and the chunk's index within the row in its lower half.
 fn fill(words: &mut Vec<i64>, rows: &[Row], number: usize) -> Table {
     words.clear();
     let count = |pairs: bool| rows.iter().filter(|row| row.has_two() == pairs).map(Row::chunks).sum();

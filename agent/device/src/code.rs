@@ -1,11 +1,11 @@
-//! The numbers that the kernels know dtypes by: `kernels/elements.py` has the same.
+//! The kernels' codes of dtypes, equal to those in `kernels/elements.py`.
 
 use trainmon_core::Dtype;
 
-/// From here on float32 does not hold every element.
+/// The first code of a dtype with elements that float32 cannot represent exactly.
 pub(crate) const FIRST_WIDE: u8 = 12;
 
-/// The kernels' number of a dtype.
+/// The kernels' code of a dtype.
 pub(crate) const fn code(dtype: Dtype) -> u8 {
     match dtype {
         Dtype::F32 => 0,
@@ -30,7 +30,7 @@ pub(crate) const fn code(dtype: Dtype) -> u8 {
     }
 }
 
-/// Whether magnitudes are compared with eps in float32, as the host's kernels compare them.
+/// Whether magnitudes are compared with eps in float32, as in the host's kernels.
 pub(crate) const fn compares_in_float32(dtype: Dtype) -> bool {
     matches!(
         dtype,

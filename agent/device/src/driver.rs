@@ -1,4 +1,4 @@
-//! The functions of CUDA's driver that a launch takes, found in the library that torch has loaded.
+//! The functions of CUDA's driver that a launch needs, from the library that torch has loaded.
 #![expect(unsafe_code, reason = "foreign functions")]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -14,7 +14,7 @@ const LIBRARY: &str = "libcuda.so.1";
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `…_MINOR`.
 const CAPABILITY: [c_int; 2] = [75, 76];
 
-/// The functions, by the names and signatures of `cuda.h`: the same since CUDA 4.
+/// The driver functions, with the names and signatures of `cuda.h`, which are unchanged since CUDA 7.
 #[derive(Clone, Copy)]
 #[doc(hidden)]
 pub struct Api {
@@ -41,17 +41,17 @@ pub struct Api {
     pub get_error_name: unsafe extern "C" fn(Code, *mut *const c_char) -> Code,
 }
 
-/// Why the driver did not do it.
+/// Error of the driver or of loading it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// It is not there.
-    #[error("{LIBRARY} cannot be loaded: {message}")]
+    /// The library cannot be loaded.
+    #[error("cannot load `{LIBRARY}`: {message}")]
     Missing { message: String },
-    /// One of its functions failed.
+    /// A driver function failed.
     #[error("{call} failed: {name}")]
     Failed { call: &'static str, name: String },
-    /// A kernel of this crate is not as it should be.
-    #[error("a kernel cannot be read, it begins with `{start}`")]
+    /// A compiled kernel of this crate is malformed.
+    #[error("cannot read the compiled kernel that begins with `{start}`")]
     Unreadable { start: String },
 }
 
@@ -62,12 +62,12 @@ impl Refusal {
 }
 
 impl Api {
-    /// Those of this process's driver. The library stays loaded: torch holds it, too.
+    /// Loads the functions of this process's driver. The library stays loaded, because torch uses it too.
     pub(crate) fn load() -> Result<Self, Refusal> {
         let missing = |error: libloading::Error| Refusal::Missing { message: error.to_string() };
-        // SAFETY: the driver's initialisers are those that torch runs; nothing else is loaded by this name.
+        // SAFETY: torch runs the same initialisers of the driver; no other library has this name.
         let library = unsafe { Library::open(Some(LIBRARY), RTLD_LAZY | RTLD_LOCAL) }.map_err(missing)?;
-        // SAFETY: the signatures are those of cuda.h.
+        // SAFETY: the signatures match cuda.h.
         let api = unsafe {
             Self {
                 device_get: *library.get(b"cuDeviceGet\0").map_err(missing)?,
@@ -90,7 +90,7 @@ impl Api {
             return Ok(());
         }
         let mut name = std::ptr::null();
-        // SAFETY: the driver fills in a text of its own that is never freed, or leaves the pointer alone.
+        // SAFETY: the driver stores a static string, or leaves the pointer unchanged.
         let named = unsafe { (self.get_error_name)(code, &raw mut name) };
         let name = if named == 0 && !name.is_null() {
             // SAFETY: as above.
@@ -101,7 +101,7 @@ impl Api {
         Err(Refusal::Failed { call, name })
     }
 
-    /// A device's handle by its number, which is torch's.
+    /// Returns the handle of the device with torch's number.
     pub(crate) fn device(&self, number: u32) -> Result<c_int, Refusal> {
         let mut device = 0;
         // SAFETY: writes an int.
@@ -109,7 +109,7 @@ impl Api {
         Ok(device)
     }
 
-    /// The compute capability: major, minor.
+    /// Returns the compute capability: major, minor.
     pub(crate) fn capability(&self, device: c_int) -> Result<[c_int; 2], Refusal> {
         let mut found = [0; 2];
         for (number, attribute) in found.iter_mut().zip(CAPABILITY) {
@@ -120,7 +120,7 @@ impl Api {
         Ok(found)
     }
 
-    /// The context that torch works in; kept until the process ends.
+    /// Retains the context that torch uses until the process ends.
     pub(crate) fn primary_context(&self, device: c_int) -> Result<Handle, Refusal> {
         let mut context = 0;
         // SAFETY: writes a handle.
@@ -129,34 +129,35 @@ impl Api {
         Ok(context)
     }
 
-    /// Runs `body` with a context as this thread's, and gives the thread its own back.
+    /// Runs `body` with `context` as this thread's context, then restores the previous one.
     pub(crate) fn within<R>(&self, context: Handle, body: impl FnOnce() -> Result<R, Refusal>) -> Result<R, Refusal> {
-        // SAFETY: a context that `primary_context` gave.
+        // SAFETY: the context is from `primary_context`.
         self.check("cuCtxPushCurrent", unsafe { (self.ctx_push_current)(context) })?;
         let result = body();
         let mut popped = 0;
-        // SAFETY: writes a handle; what was pushed is popped.
+        // SAFETY: writes a handle; pops the context pushed above.
         let code = unsafe { (self.ctx_pop_current)(&raw mut popped) };
         let value = result?;
         self.check("cuCtxPopCurrent", code)?;
         Ok(value)
     }
 
-    /// A function of a PTX text, in the current context. The driver compiles it.
+    /// Compiles a PTX text in the current context and returns one of its functions.
     pub(crate) fn function(&self, text: &CStr, name: &CStr) -> Result<Handle, Refusal> {
         let (mut module, mut function) = (0, 0);
-        // SAFETY: the text ends with a zero, the driver copies what it needs.
+        // SAFETY: the text is null-terminated, and the driver copies it.
         self.check("cuModuleLoadData", unsafe { (self.module_load_data)(&raw mut module, text.as_ptr().cast()) })?;
-        // SAFETY: a module that was just loaded, and stays.
+        // SAFETY: the module was just loaded and is never unloaded.
         let code = unsafe { (self.module_get_function)(&raw mut function, module, name.as_ptr()) };
         self.check("cuModuleGetFunction", code)?;
         Ok(function)
     }
 
-    /// Launches a function in the current context, with so many blocks.
+    /// Launches a function in the current context with `blocks` blocks.
     ///
     /// # Safety
-    /// The arguments are those of the function, and what they point to on the device is there until the stream has done it.
+    /// The arguments match the function's parameters. The device memory they point to stays valid until the stream has run
+    /// the launch.
     pub(crate) unsafe fn launch(
         &self,
         function: Handle,
@@ -166,7 +167,7 @@ impl Api {
         arguments: &mut [*mut c_void],
     ) -> Result<(), Refusal> {
         let (arguments, extra) = (arguments.as_mut_ptr(), std::ptr::null_mut());
-        // SAFETY: the caller's promise; the driver copies the arguments before it returns.
+        // SAFETY: guaranteed by the caller; the driver copies the arguments before it returns.
         let code =
             unsafe { (self.launch_kernel)(function, blocks, 1, 1, threads, 1, 1, shared, stream, arguments, extra) };
         self.check("cuLaunchKernel", code)

@@ -7,17 +7,17 @@ use crate::cache::Table;
 use crate::driver::{Api, Handle, Refusal};
 use crate::table::{ROW_WORDS, Row};
 
-/// The compute capability the kernels were compiled for: major, minor.
+/// The compute capability that the kernels are compiled for: major, minor.
 const LEAST_CAPABILITY: [i32; 2] = [8, 0];
 
-/// What a launch passes beyond what the kernels' sources name: two addresses for memory of Triton's own, which they do not use.
+/// The value of the two trailing parameters that Triton adds: addresses of its scratch memory, which the kernels do not use.
 const UNUSED: u64 = 0;
 
-/// Of one launch.
+/// The largest number of blocks in one launch.
 const MOST_BLOCKS: u64 = i32::MAX as u64;
 const MOST_ARGUMENTS: usize = 12;
 
-/// Why the kernels are not there, or were not launched.
+/// Error of loading or launching the kernels.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
 pub struct LaunchError(#[from] Cause);
@@ -26,9 +26,9 @@ pub struct LaunchError(#[from] Cause);
 enum Cause {
     #[error(transparent)]
     Driver(#[from] Refusal),
-    #[error("the kernels need compute capability 8.0, this device has {0}.{1}")]
+    #[error("this device has compute capability {0}.{1}, but the kernels require at least 8.0")]
     TooOld(i32, i32),
-    #[error("{0} blocks are more than a launch takes")]
+    #[error("a launch of {0} blocks exceeds the limit of {MOST_BLOCKS}")]
     TooLarge(u64),
 }
 
@@ -38,10 +38,10 @@ impl From<Refusal> for LaunchError {
     }
 }
 
-/// What every value is meant to be multiplied with.
+/// The factor that every value is multiplied by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Factor {
-    /// A number that is known.
+    /// A number that the host knows.
     Number(f64),
     /// A float32 at an address on the device.
     Float32At(u64),
@@ -50,7 +50,7 @@ pub enum Factor {
 }
 
 impl Factor {
-    /// As the kernels take it: an address, what is there, a number.
+    /// The kernels' three parameters: an address, the type stored there, a number.
     const fn words(self) -> [u64; 3] {
         match self {
             Self::Number(number) => [0, 0, number.to_bits()],
@@ -60,52 +60,53 @@ impl Factor {
     }
 }
 
-/// The memory that the statistics of a table's tensors are taken in.
+/// The table and the device memory of a measurement of many tensors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Statistics {
-    /// What [`Tables`](crate::Tables) made.
+    /// The table from [`Tables`](crate::Tables).
     pub table: Table,
-    /// Where its words are on the device.
+    /// The device address of the table's words.
     pub words: u64,
-    /// Where the chunks' findings may be written: [`FOUND_COLUMNS`](crate::FOUND_COLUMNS) float64 per chunk.
+    /// The address of memory for the chunks' results: [`FOUND_COLUMNS`](crate::FOUND_COLUMNS) float64 per chunk.
     pub found: u64,
-    /// Where the results go: eight float64 per row.
+    /// The address of the results: eight float64 per row.
     pub out: u64,
-    /// What the first five of them are multiplied with, and eps divided by.
+    /// The factor that the first five results are multiplied by, and eps is divided by.
     pub factor: Factor,
 }
 
-/// The memory that the statistics of one tensor are taken in, without a table that would have to be brought to the device.
+/// The tensor and the device memory of a measurement of one tensor, which needs no table on the device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct One {
     /// The tensor.
     pub row: Row,
-    /// Where the row's words may be written: nine of 64 bits, which no other stream uses meanwhile.
+    /// The address of memory for the row's nine words of 64 bits, which no other stream uses meanwhile.
     pub words: u64,
-    /// Where 0, 1, 2 … are, as words of 64 bits, a word for each of the row's chunks.
+    /// The address of the numbers 0, 1, 2 …, a word of 64 bits for each of the row's chunks.
     pub chunks: u64,
-    /// As in [`Statistics`].
+    /// See [`Statistics::found`].
     pub found: u64,
-    /// Eight float64.
+    /// The address of the results: eight float64.
     pub out: u64,
-    /// As in [`Statistics`].
+    /// See [`Statistics::factor`].
     pub factor: Factor,
 }
 
-/// The memory that fingerprints are computed in.
+/// The device memory of a computation of fingerprints.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Words {
-    /// Four words per tensor: address, words, bytes of a word, place of its first chunk.
+    /// The address of four words per tensor: address, number of words, bytes of a word, index of its first chunk.
     pub rows: u64,
-    /// How many tensors.
+    /// The number of tensors.
     pub tensors: u64,
-    /// Two words per chunk: the row in the upper half and which of its chunks in the lower, what its sum is multiplied with.
+    /// The address of two words per chunk: the row (upper half) with the chunk's index in it (lower half), and the factor
+    /// of its sum.
     pub chunks: u64,
-    /// How many chunks.
+    /// The number of chunks.
     pub count: u64,
-    /// Where the chunks' sums may be written: a word each.
+    /// The address of memory for the chunks' sums: a word each.
     pub sums: u64,
-    /// Where the fingerprints go: a word each.
+    /// The address of the fingerprints: a word each.
     pub out: u64,
 }
 
@@ -130,16 +131,16 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Those of a device, by torch's number of it. The driver compiles them at the first load on a machine, which takes
-    /// it a second or two, and keeps the result on disk.
+    /// Loads the kernels of the device with torch's number. At the first load on a machine, the driver compiles them, which
+    /// takes a second or two, and caches the result on disk.
     ///
     /// # Errors
-    /// There is no driver, it refuses the kernels, or the device is older than they are.
+    /// There is no driver, it rejects the kernels, or the device is too old for them.
     pub fn load(device: u32) -> Result<Self, LaunchError> {
         Self::with(Api::load()?, device)
     }
 
-    /// As [`load`](Self::load), through these functions.
+    /// Like [`load`](Self::load), with the given driver functions.
     #[doc(hidden)]
     pub fn with(api: Api, device: u32) -> Result<Self, LaunchError> {
         let device = api.device(device)?;
@@ -164,15 +165,15 @@ impl Kernels {
         })?)
     }
 
-    /// Launches what measures a table's tensors, on a stream by its address; gives the number of launches: at most three.
-    /// Nothing waits for them. Cost: some microseconds each.
+    /// Launches the kernels that measure a table's tensors on the stream with this address. Returns the number of launches,
+    /// at most three. The host does not wait for them. Cost: a few microseconds each.
     ///
     /// # Errors
-    /// The driver refuses; what was launched before that writes into `found` alone.
+    /// The driver rejects a launch; earlier launches write only into `found`.
     ///
     /// # Safety
-    /// The addresses are those of memory on the device that is as large as said, and of tensors whose elements are there;
-    /// all of it stays until the stream has done the work, and no other stream uses `found` meanwhile.
+    /// The addresses are those of device memory of the documented sizes and of allocated tensors. All of it stays valid until
+    /// the stream has done the work, and no other stream uses `found` meanwhile.
     pub unsafe fn measure(&self, of: &Statistics, stream: u64) -> Result<u32, LaunchError> {
         let [factor, code, number] = of.factor.words();
         let chunks = of.words + of.table.bytes_of_rows();
@@ -197,13 +198,13 @@ impl Kernels {
         )
     }
 
-    /// Launches what measures one tensor, as [`measure`](Self::measure): three launches, and nothing is sent to the device.
+    /// Like [`measure`](Self::measure), for one tensor: three launches, and no transfer to the device.
     ///
     /// # Errors
-    /// As there.
+    /// See [`measure`](Self::measure).
     ///
     /// # Safety
-    /// As there.
+    /// See [`measure`](Self::measure).
     pub unsafe fn measure_one(&self, of: &One, stream: u64) -> Result<u32, LaunchError> {
         let [factor, code, number] = of.factor.words();
         let total = of.row.chunks();
@@ -212,7 +213,7 @@ impl Kernels {
         let mut put = [UNUSED; MOST_ARGUMENTS];
         put[0] = of.words;
         put[1..=ROW_WORDS].copy_from_slice(&of.row.words(0).map(i64::cast_unsigned));
-        // As in `measure`.
+        // The same parameters as in `measure`.
         let mut part = [of.words, of.chunks, of.found, 0, total, factor, code, number, UNUSED, UNUSED];
         let mut join = [of.words, of.found, total, of.out, factor, code, number, UNUSED, UNUSED];
         self.launch_all(
@@ -221,13 +222,13 @@ impl Kernels {
         )
     }
 
-    /// Launches what computes fingerprints, as [`measure`](Self::measure).
+    /// Launches the kernels that compute fingerprints, without waiting for them; returns the number of launches.
     ///
     /// # Errors
-    /// As there.
+    /// See [`measure`](Self::measure).
     ///
     /// # Safety
-    /// As there.
+    /// See [`measure`](Self::measure); applies to `sums` instead of `found`.
     pub unsafe fn fingerprint(&self, of: &Words, stream: u64) -> Result<u32, LaunchError> {
         // `words(table, chunks, sums)`
         let mut words = [of.rows, of.chunks, of.sums, UNUSED, UNUSED];
@@ -236,21 +237,22 @@ impl Kernels {
         self.launch_all(stream, [(self.words, of.count, &mut words[..]), (self.join_words, of.tensors, &mut join[..])])
     }
 
-    /// Launches what copies the first tensor of each row of a table into the second, as [`measure`](Self::measure): once,
-    /// however many there are. `words` is where the table's words are on the device.
+    /// Copies the first tensor of each row of a table into the second, with one launch for all rows, without waiting for it.
+    /// `words` is the device address of the table's words.
     ///
     /// # Errors
-    /// As there.
+    /// See [`measure`](Self::measure).
     ///
     /// # Safety
-    /// As there; every row has two tensors of one dtype of up to 8 bytes, and nobody else uses the second ones meanwhile.
+    /// See [`measure`](Self::measure). Every row has two tensors of one dtype of up to 8 bytes, and no other stream uses the
+    /// second ones meanwhile.
     pub unsafe fn copy(&self, table: Table, words: u64, stream: u64) -> Result<u32, LaunchError> {
         // `copies(table, chunks)`
         let mut copies = [words, words + table.bytes_before_pairs(), UNUSED, UNUSED];
         self.launch_all(stream, [(self.copies, table.pair_chunks, &mut copies[..])])
     }
 
-    /// One after the other; what has no blocks is left out.
+    /// Launches the functions in order and skips those without blocks.
     fn launch_all<const N: usize>(
         &self,
         stream: u64,
@@ -263,13 +265,13 @@ impl Kernels {
             let mut made = 0;
             for (function, count, words) in launches {
                 if count > 0 {
-                    // Narrower ones are read from the lower bytes.
+                    // The driver reads narrower parameters from the lower bytes.
                     let mut arguments = [std::ptr::null_mut::<c_void>(); MOST_ARGUMENTS];
                     for (argument, word) in arguments.iter_mut().zip(&mut *words) {
                         *argument = (&raw mut *word).cast();
                     }
                     let size = [function.threads, function.shared];
-                    // SAFETY: the callers name the parameters in their order, and promise what is at the addresses.
+                    // SAFETY: the callers pass the parameters in order, and their own callers guarantee the addresses.
                     unsafe { self.api.launch(function.handle, count as u32, size, stream as Handle, &mut arguments) }?;
                     made += 1;
                 }
@@ -280,7 +282,7 @@ impl Kernels {
 }
 
 impl Function {
-    /// The function of a PTX text. Its first line says which, and how it is launched.
+    /// Loads the function that the first line of a PTX text names.
     fn load(api: &Api, text: &str) -> Result<Self, Refusal> {
         let head = Head::of(text).ok_or_else(|| Refusal::unreadable(text))?;
         let c_text = CString::new(text).map_err(|_zero| Refusal::unreadable(text))?;

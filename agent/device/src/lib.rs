@@ -2,37 +2,36 @@
 //!
 //! # The life of a launch
 //!
-//! 1. [`Tables`] is given a [`Row`] per tensor: address, elements, dtype, what is asked. It cuts them into chunks and knows
-//!    the tables it has made: while addresses stay, nothing is written and nothing is sent to the device.
+//! 1. [`Tables`] takes a [`Row`] per tensor: address, elements, dtype and requested statistics. It cuts the tensors into
+//!    chunks and caches the tables: while the addresses are unchanged, it writes nothing and sends nothing to the device.
 //! 2. [`Kernels`] launches `partial` with a block of threads per chunk, once more for rows of two tensors, and then `join`
-//!    with a block per row, on the stream the caller names. Nobody waits for them.
+//!    with a block per row, on the caller's stream. The host does not wait for them.
 //!
-//!    A single tensor, as hooks show them, needs no table: [`One`] has its words written by a launch.
-//! 3. What they find is a row of eight float64 per tensor, in the columns of `trainmon_agent::front::DeviceColumn`.
+//!    A single tensor, as a hook receives it, needs no table: [`One`] writes its words with a launch.
+//! 3. The result is a row of eight float64 per tensor, in the columns of `trainmon_agent::front::DeviceColumn`.
 //!
 //! # The kernels
 //!
-//! They are written in Triton and compiled beforehand to PTX for compute capability 8.0, which the driver compiles on for any
-//! newer card. `kernels/reductions.py` says how they count, and `kernels/elements.py` reads elements of every dtype for it;
-//! `kernels/fingerprint.py` and `kernels/copies.py` have the kernels for fingerprints and for copies of parameters,
-//! `kernels/one.py` that for single rows. The
-//! texts in `kernels/compiled` are made by `cargo xtask device-kernels`; a test makes them anew and compares.
+//! The kernels are written in Triton and compiled ahead of time to PTX for compute capability 8.0. The driver compiles the PTX
+//! for any newer card. `kernels/reductions.py` computes the statistics and reads elements of every dtype through
+//! `kernels/elements.py`. `kernels/fingerprint.py` computes fingerprints, `kernels/copies.py` copies parameters, and
+//! `kernels/one.py` writes single rows. `cargo xtask device-kernels` generates the texts in `kernels/compiled`; a test
+//! regenerates and compares them.
 //!
-//! Why so, and not otherwise:
+//! Reasons for this design:
 //!
-//! * **Triton at run time** needs Triton, a C compiler and Python's headers at the user's (slim containers have neither),
-//!   compiles for seconds in the first step of every new machine, differs from release to release (torch 2.1 came with
-//!   Triton 2.1), costs some 30 µs of Python per launch, and gives tch nothing. Compiled beforehand, the same bits run
-//!   everywhere, from torch 2.1 on, for the price of [`driver`](self): ten functions of the driver that have been the same
-//!   since CUDA 4.
-//! * **NVRTC** is a library of 50 to 90 MiB that is not always there, has a version of its own to agree with, and its
-//!   C++ cannot be run without a device: Triton's interpreter runs these very kernels on the CPU, which is how they are
-//!   tested.
-//! * **`CubeCL`** would bring a runtime with an allocator and streams of its own into the process beside torch's, and
-//!   compiles at run time, too.
-//! * **Cubins** would save the driver's compiler, a second or two at the first launch on a machine (it keeps the result on
-//!   disk), for one binary per architecture, 220 KB each, and a release for every new card.
-//! * **`ROCm`**: the kernels compile for it, and a test looks that they do; nothing is launched there until one has run.
+//! * **Triton at run time** requires Triton, a C compiler and Python's headers on the user's machine, and slim containers lack
+//!   them. It compiles for seconds in the first step on every new machine and differs between releases (torch 2.1 came
+//!   with Triton 2.1). It costs about 30 µs of Python per launch and does not work with tch. Compiled ahead of time, the same
+//!   code runs everywhere, from torch 2.1 on. It needs only [`driver`](self): nine driver functions, unchanged since CUDA 7.
+//! * **NVRTC** is a library of 50 to 90 MiB that is not always installed and whose version must match. Its C++ cannot run
+//!   without a device, whereas Triton's interpreter runs these kernels on the CPU for the tests.
+//! * **`CubeCL`** would add a second runtime with its own allocator and streams beside torch's, and also compiles at run
+//!   time.
+//! * **Cubins** would save the driver's compilation: a second or two at the first launch on a machine, cached on disk
+//!   afterwards. They need one binary of 220 KB per architecture, and a release for every new card.
+//! * **`ROCm`**: the kernels compile for it, which a test checks. trainmon does not launch them there, because they
+//!   have not been run on such a card yet.
 
 mod cache;
 mod code;

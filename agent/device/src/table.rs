@@ -1,56 +1,55 @@
-//! What the kernels are told of tensors, as words of 64 bits.
+//! The description of tensors that the kernels read, as words of 64 bits.
 
 use trainmon_core::{Dtype, MAX_DIMS};
 
 use crate::code::{code, compares_in_float32};
 
-/// Elements that a block of threads reads: `CHUNK` of the kernels.
+/// The number of elements that a block of threads reads: `CHUNK` of the kernels.
 pub const CHUNK: u64 = 32_768;
 
-/// Numbers that the kernels keep of each chunk until it is joined with the others of its tensor.
+/// The number of values that the kernels store per chunk until `join` combines the chunks of a tensor.
 pub const FOUND_COLUMNS: usize = 9;
 
-/// Words of a row: `ROW` of the kernels.
+/// The number of words in a row: `ROW` of the kernels.
 pub(crate) const ROW_WORDS: usize = 9;
 
 const WANTS_ZEROS: i64 = 1;
 const WANTS_STD: i64 = 2;
 
-/// What is measured of a row.
+/// The quantity that is measured of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shows {
-    /// The tensor.
+    /// The tensor's values.
     Values,
-    /// What it became less what it was, taken in float32, in float64 where either is.
+    /// The new value minus the old one, computed in float32, or in float64 if float32 cannot hold either dtype exactly.
     Difference,
-    /// How far two tensors agree in sign, in the first column: 1 everywhere, 0 nowhere, a pair with a zero or NaN counts
-    /// half.
+    /// The share of elements whose signs agree, in the first column. A pair with a zero or NaN counts half.
     Agreement,
-    /// Nothing: the first tensor is copied into the other ([`Kernels::copy`](crate::Kernels::copy)).
+    /// Nothing. The first tensor is copied into the second ([`Kernels::copy`](crate::Kernels::copy)).
     Copy,
 }
 
-/// How a tensor's elements lie in memory, in whatever order: no statistic depends on that.
+/// The memory layout of a tensor's elements, without their order, on which no statistic depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
-    /// How many places in memory there are.
+    /// The number of distinct elements in memory.
     pub elements: u64,
-    /// So many lie side by side,
+    /// The number of adjacent elements in a group.
     pub inner: u64,
-    /// and the next as many follow after so many elements from where these began; 0 if all lie side by side.
+    /// The distance in elements from the start of a group to the start of the next; 0 if all elements are adjacent.
     pub step: u64,
-    /// How often each counts: more than once in an expanded tensor.
+    /// How often each element counts: more than once in an expanded tensor.
     pub times: u64,
 }
 
 impl Spread {
-    /// All side by side.
+    /// The layout of adjacent elements.
     pub const fn dense(elements: u64) -> Self {
         Self { elements, inner: elements, step: 0, times: 1 }
     }
 
-    /// That of a tensor by its sizes and strides; `None` if its elements overlap, or lie in more than two levels of
-    /// regularity.
+    /// Returns the layout of a tensor with these sizes and strides, or `None` if its elements overlap or need more than two
+    /// levels of strides.
     pub fn of(sizes: &[i64], strides: &[i64]) -> Option<Self> {
         if let Some(elements) = contiguous(sizes, strides) {
             return Some(Self::dense(elements));
@@ -83,7 +82,7 @@ impl Spread {
     }
 }
 
-/// How many elements there are if they lie as most do: the last dimension side by side, each other after the next.
+/// Returns the number of elements if the tensor is contiguous.
 fn contiguous(sizes: &[i64], strides: &[i64]) -> Option<u64> {
     let mut levels = sizes.iter().zip(strides).rev();
     let end = levels.try_fold(1_i64, |end, (&size, &stride)| {
@@ -93,7 +92,7 @@ fn contiguous(sizes: &[i64], strides: &[i64]) -> Option<u64> {
     u64::try_from(end?).ok()
 }
 
-/// Levels one of which goes on where the one before ends are one.
+/// Merges each level with the previous one where it starts at that level's end.
 fn merged(levels: &mut [(u64, u64)]) -> &[(u64, u64)] {
     let mut kept = 0;
     for at in 1..levels.len() {
@@ -110,28 +109,28 @@ fn merged(levels: &mut [(u64, u64)]) -> &[(u64, u64)] {
     &levels[..end]
 }
 
-/// A tensor, or a part of one: what a block of threads has to know.
+/// A tensor or a part of one, as a block of threads needs it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
-    /// Of the first element, on the device; a multiple of an element's size.
+    /// The device address of the first element, a multiple of the element's size.
     pub address: u64,
-    /// How they lie.
+    /// The layout of the elements.
     pub spread: Spread,
-    /// Their type.
+    /// The type of the elements.
     pub dtype: Dtype,
-    /// The tensor it is held against, which lies in the same way: what it was before, or the other signs. `None` if
-    /// values are shown.
+    /// The address and type of the second tensor, which has the same layout: the earlier values, the signs to compare with,
+    /// or the target of a copy. `None` for [`Shows::Values`].
     pub other: Option<(u64, Dtype)>,
-    /// What is measured.
+    /// The measured quantity.
     pub shows: Shows,
-    /// Below this magnitude an element counts as zero; `None` if they are not counted.
+    /// The magnitude below which an element counts as zero; `None` if zeros are not counted.
     pub eps: Option<f64>,
-    /// Whether the standard deviation is wanted: chunks whose mean is large against it are read twice then.
+    /// Whether the standard deviation is requested. Chunks whose mean is large relative to it are then read twice.
     pub std: bool,
 }
 
 impl Row {
-    /// How many blocks of threads read it.
+    /// The number of chunks, which is the number of blocks of threads that read the row.
     pub const fn chunks(&self) -> u64 {
         self.spread.elements.div_ceil(CHUNK)
     }
@@ -140,7 +139,7 @@ impl Row {
         self.other.is_some()
     }
 
-    /// The row's words; `first` is the place of its first chunk among all.
+    /// Returns the row's words; `first` is the index of its first chunk among all chunks.
     pub(crate) fn words(&self, first: u64) -> [i64; ROW_WORDS] {
         let (other, other_dtype) = self.other.unwrap_or((0, self.dtype));
         let wants = if self.eps.is_some() { WANTS_ZEROS } else { 0 } | if self.std { WANTS_STD } else { 0 };

@@ -1,4 +1,4 @@
-//! The calls of a step: how often each was made, which modules are open, and whether the scope is.
+//! The calls of a step: their counts, the open modules and the state of the scope.
 
 use std::collections::{HashMap, HashSet};
 use std::thread::ThreadId;
@@ -16,13 +16,13 @@ pub struct CallName {
     pub forward: String,
     /// Like `Functional.relu.0.backward`, `Module.a.fc.Linear.backward.0`.
     pub backward: String,
-    /// How often it was called before in this step.
+    /// The number of earlier calls in this step.
     pub index: u64,
 }
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Calls by prefix and function, module, or name.
+    /// The number of calls by prefix and function, module, or name.
     pub(super) counters: HashMap<String, u64, FixedState>,
     pub(super) open: HashMap<ThreadId, Vec<String>, FixedState>,
     pub(super) scope: Scope,
@@ -30,35 +30,35 @@ pub(super) struct State {
     /// Modules whose backward was captured.
     pub(super) backwards: HashSet<String, FixedState>,
     pub(super) micro_step: Option<u32>,
-    /// Names of tensor files that were given.
+    /// The used names of tensor files.
     pub(super) files: HashSet<String, FixedState>,
     pub(super) is_finished: bool,
 }
 
 impl Session {
-    /// The names of a call of a function or operator, which is counted: `Functional`, `relu`; `Aten`, `add.Tensor`. Every call
-    /// is counted, captured or not: numbers mean the same in every capture.
+    /// Counts a call of a function or operator (`Functional`, `relu`; `Aten`, `add.Tensor`) and returns its names. Call it for
+    /// every call, captured or not, so that the numbers mean the same in every capture.
     pub fn begin_call(&self, prefix: &str, api: &str) -> CallName {
         let name = format!("{prefix}.{api}");
         let index = self.count(&name);
         CallName { forward: format!("{name}.{index}.forward"), backward: format!("{name}.{index}.backward"), index }
     }
 
-    /// The names of a call of a module, which is counted: `module` is `Module.<name>.<Class>`.
+    /// Counts a call of a module and returns its names; `module` is `Module.<name>.<Class>`.
     pub fn begin_module_call(&self, module: &str) -> CallName {
         let index = self.count(module);
         CallName { forward: format!("{module}.forward.{index}"), backward: format!("{module}.backward.{index}"), index }
     }
 
-    /// The name of the gradients of a module's parameters: one more each time it is asked for.
+    /// Returns the name of the gradients of a module's parameters, with the next number at each call.
     pub fn begin_gradients(&self, module: &str) -> String {
         let name = format!("{module}.parameters_grad");
         let index = self.count(&name);
         format!("{name}.{index}")
     }
 
-    /// The names of a value that a script saves, and of its gradient, if that is saved too: `y.0.debug`, `y_grad.0.debug`. A
-    /// value that is itself saved as `y_grad` has another number.
+    /// Returns the names of a value that a script saves, and of its gradient: `y.0.debug`, `y_grad.0.debug`. If the gradient
+    /// is saved too, its name differs from that of a value saved as `y_grad`.
     pub fn begin_saved(&self, name: &str, with_gradient: bool) -> CallName {
         let index = self.count(&format!("{name}.debug"));
         let gradient = if with_gradient { self.count_from(&format!("{name}_grad.debug"), index) } else { index };
@@ -69,7 +69,7 @@ impl Session {
         self.count_from(name, 0)
     }
 
-    /// The next number of a name that is not below `least`.
+    /// Returns the next number of a name, at least `least`.
     fn count_from(&self, name: &str, least: u64) -> u64 {
         let mut state = self.state.lock();
         if let Some(next) = state.counters.get_mut(name) {
@@ -81,18 +81,18 @@ impl Session {
         least
     }
 
-    /// A call begins. Whether it is captured: if not, neither are its outputs. Every call is to be told, and its
-    /// [`end`](Self::end): `scope` and `list` are opened and closed by them.
+    /// Begins a call and returns whether it is captured; if not, skip its outputs too. Report every call here and to
+    /// [`end`](Self::end), because calls open and close `scope` and `list`.
     pub fn begin(&self, name: &str, direction: Direction) -> bool {
         self.begin_any(name, direction, false)
     }
 
-    /// A call has ended, its outputs are appended. Also after it has raised.
+    /// Ends a call after its outputs are appended, or after it has raised.
     pub fn end(&self, name: &str) {
         self.state.lock().scope.end(&self.plan, name);
     }
 
-    /// As [`begin`](Self::begin), of a module's call; it is then the innermost open one of this thread.
+    /// Like [`begin`](Self::begin), for a module, which becomes the innermost open one of this thread.
     pub fn begin_module(&self, name: &str, direction: Direction) -> bool {
         let is_wanted = self.begin_any(name, direction, true);
         let mut state = self.state.lock();
@@ -100,7 +100,7 @@ impl Session {
         is_wanted
     }
 
-    /// As [`end`](Self::end). Modules that were begun inside and not ended (they raised) are ended, too.
+    /// Like [`end`](Self::end), for a module. Also ends modules inside it that raised and were not ended.
     pub fn end_module(&self, name: &str) {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -146,7 +146,7 @@ impl Session {
         (open.cloned(), state.micro_step)
     }
 
-    /// Which micro-batch runs; `None`: the framework does not tell.
+    /// Sets the number of the running micro-batch, or `None` if the framework does not provide it.
     pub fn micro_step(&self, micro_step: Option<u32>) {
         self.state.lock().micro_step = micro_step;
     }

@@ -1,4 +1,4 @@
-//! One call in the making.
+//! The entry of one call.
 
 use std::borrow::Cow;
 
@@ -9,18 +9,17 @@ use super::{Session, StackId};
 use crate::bench::Sum;
 use crate::part::Part;
 
-/// Parts that a piece of an entry has, at most, as a rule.
+/// The usual maximum number of parts in a piece of an entry.
 const MOST_PARTS: usize = 3;
 
-/// What the part in the making needs when it ends.
+/// The type of the open part, which determines how the part ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Current {
     Plain,
-    /// Is what goes in.
     Input,
-    /// Stands in a list of its own.
+    /// Written in a list of its own.
     Gradient,
-    /// Is looked through for NaN.
+    /// Searched for NaN.
     Output,
 }
 
@@ -35,27 +34,28 @@ impl Current {
     }
 }
 
-/// A call in the making. Nothing of it is kept before [`append`](Self::append), and nothing if it is dropped without.
+/// Builds the entry of a call. [`append`](Self::append) writes it; an entry that is dropped without it is discarded.
 ///
-/// A call may be appended in several pieces, say its inputs before it runs and its outputs after: they become one entry. A
-/// part given twice is the later one.
+/// A call may be appended in several pieces, for example its inputs before it runs and its outputs after. They become one
+/// entry. A later part replaces an earlier one of the same key.
 #[derive(Debug)]
-#[must_use = "an entry is kept when it is appended"]
+#[must_use = "an entry is only written when it is appended"]
 pub struct Entry<'s> {
     name: String,
-    /// Whether it began while calls were captured: it is then written, though the capture may stop meanwhile.
+    /// Whether it began while calls were captured. It is then written even if the capture stops meanwhile.
     is_wanted: bool,
     values: Values<'s>,
-    /// Key and end of each part in the text.
+    /// The key of each part and its end in the text.
     parts: Vec<(Cow<'static, str>, usize)>,
     current: Current,
     node: Option<(Option<String>, Option<u32>)>,
     stack: Option<StackId>,
     moves_to_end: bool,
-    /// Whether its outputs were told, and whether a NaN or an infinity is among them; `None`: nobody could look.
+    /// Whether the entry has outputs.
     has_output: bool,
+    /// Whether the outputs contain a NaN or an infinity; `None` if no tensor was readable.
     is_nan: Option<bool>,
-    /// Checksums of what went in and of what came out, where they are held against others.
+    /// Checksums of the inputs and outputs, if they are compared with a baseline.
     inputs: Option<Vec<Sum>>,
     outputs: Option<Vec<Sum>>,
 }
@@ -79,12 +79,12 @@ impl<'s> Entry<'s> {
         }
     }
 
-    /// Whether this part is kept. What is not need not be walked.
+    /// Whether this part is captured. Values of other parts need not be walked.
     pub fn wants(&self, part: Part<'_>) -> bool {
         self.values.session.plan().wants_part(part)
     }
 
-    /// Begins a part. One that the plan does not want is begun like any other: ask [`wants`](Self::wants) first.
+    /// Begins a part, even if the plan excludes it: check [`wants`](Self::wants) first.
     pub fn part(&mut self, part: Part<'_>) -> &mut Values<'s> {
         self.end_part();
         self.current = Current::of(part);
@@ -127,33 +127,32 @@ impl<'s> Entry<'s> {
         }
     }
 
-    /// In `construct.json` the entry stands under the innermost module that is open on this thread.
+    /// Sets the entry's parent in `construct.json` to the innermost module that is open on this thread.
     pub fn inside_open_module(&mut self) {
         let (parent, micro_step) = self.values.session.innermost();
         self.node = Some((parent, micro_step));
     }
 
-    /// In `construct.json` the entry stands under this parent: `optimizer`, `clip_grad`, a module; or under none.
+    /// Sets the entry's parent in `construct.json`: `optimizer`, `clip_grad`, a module, or none.
     pub fn under(&mut self, parent: Option<&str>) {
         let (_, micro_step) = self.values.session.innermost();
         self.node = Some((parent.map(str::to_owned), micro_step));
     }
 
-    /// Where the call came from.
+    /// Sets the call stack.
     pub fn stack(&mut self, stack: StackId) {
         self.stack = Some(stack);
     }
 
-    /// The entry moves to the end of the document: a module does when its output is there, so that what it is made of stands
-    /// before it.
+    /// Moves the entry to the end of the document. A module is moved when its outputs are available, so that the calls inside
+    /// it come first.
     pub fn move_to_end(&mut self) {
         self.moves_to_end = true;
     }
 
-    /// Hands the entry to the kernel: from here on it survives whatever ends the process.
+    /// Writes the entry to the record file, where it survives a crash of the process.
     ///
-    /// Whether it differs from the one it is held against (`diff_check`): it is then to be written once more, by
-    /// [`Session::save_difference`].
+    /// Returns whether it differs from the baseline (`diff_check`). If so, write it again with [`Session::save_difference`].
     pub fn append(mut self) -> bool {
         self.end_part();
         let session = self.values.session;

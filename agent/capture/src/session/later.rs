@@ -1,4 +1,4 @@
-//! What comes later: numbers found on a device, values of a call that has not ended.
+//! Values that are filled in later: numbers measured on a device, and values of a call that has not ended.
 
 use trainmon_capture_files::{Frames, Hole, JsonText};
 use trainmon_core::TensorStats;
@@ -9,7 +9,7 @@ use super::values::Values;
 use crate::tensor::{Later, LaterValue};
 
 impl Session {
-    /// Tells the numbers of a tensor that was measured on a device. `is_scalar`: it has no dimensions.
+    /// Fills in the numbers of a tensor that was measured on a device. `is_scalar`: it has no dimensions.
     pub fn fill_numbers(&self, later: &Later, stats: &TensorStats, is_scalar: bool) {
         let numbers = numbers_of(stats, is_scalar, self.plan.config().precision);
         let fills = later.numbers.into_iter().zip(numbers).map(|(hole, number)| {
@@ -20,7 +20,7 @@ impl Session {
         self.write_fills(&fills.collect::<Vec<_>>());
     }
 
-    /// Tells a value that came later.
+    /// Fills in a value that became available later.
     pub fn fill_value(&self, later: &LaterValue, write: impl FnOnce(&mut Values<'_>)) {
         let mut values = Values::new(self, later.saves_tensors);
         values.path.clone_from(&later.path);

@@ -34,52 +34,52 @@ use crate::files::Files;
 use crate::log::ErrorLog;
 use crate::plan::CapturePlan;
 
-/// Differences that are told one by one.
+/// The number of differences that are each reported.
 const MOST_TOLD: u64 = 10;
 
-/// Which step, and whose.
+/// A step of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapturePlace {
     /// The step's number.
     pub step: u64,
-    /// `None`: the rank is not known (yet); the directory is named after the process.
+    /// The rank, or `None` while it is unknown; the directory is then named after the process.
     pub rank: Option<u64>,
 }
 
-/// A session could not begin. The training is to go on without.
+/// Error of [`Session::open`]. The training should continue without the capture.
 pub type OpenError = WriteError;
 
-/// A stack of calls that was told.
+/// The number of a recorded call stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackId(pub(crate) u32);
 
-/// How far a session is.
+/// The progress of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Pieces of entries in the record file.
+    /// The number of pieces of entries in the record file.
     pub entries: u64,
-    /// Bytes of the record file and of tensor files, those of several names once.
+    /// The size of the record file and the tensor files in bytes. Files with several names count once.
     pub bytes: u64,
-    /// Tensor files that are whole, each name counted.
+    /// The number of complete tensor files, counting each name.
     pub files: u64,
-    /// Bytes of tensors that are in files of others: their names are further names of these.
+    /// The bytes of tensors whose names are further names of other tensors' files.
     pub shared_bytes: u64,
-    /// Bytes of all tensors among the values, slices cut: what a capture of the same calls with the task `tensor` writes.
+    /// The bytes of all tensors among the values, after slicing: the size of a capture of these calls with the task `tensor`.
     pub tensor_bytes: u64,
-    /// Tensor files and their bytes that wait to be written.
+    /// The number of tensor files that are not written yet, and their bytes.
     pub waiting: (usize, usize),
-    /// Calls in which a NaN or an infinity came out.
+    /// The number of calls with a NaN or an infinity in their outputs.
     pub overflows: u64,
-    /// Why nothing is captured any more in this step.
+    /// The reason why the capture of this step stopped, if it did.
     pub stopped: Option<String>,
 }
 
-/// One step of one rank, while it is captured. Shared by all threads of the host; none waits for another longer than one
-/// small write takes.
+/// One step of one rank, while it is captured. All threads of the host share it; none blocks another for longer than a
+/// small write.
 pub struct Session {
     plan: Arc<CapturePlan>,
     place: CapturePlace,
-    /// A forked child captures nothing: the record file is its parent's, and its threads are not there.
+    /// A forked child captures nothing: the record file belongs to its parent, and the writer threads do not exist in it.
     fork: ForkGuard,
     notices: Notices,
     directory: Mutex<RankDirectory>,
@@ -88,10 +88,10 @@ pub struct Session {
     state: Mutex<State>,
     files: Mutex<Option<Arc<Files>>>,
     next_hole: AtomicU32,
-    /// What it is held against.
+    /// The baseline of `diff_check`.
     pub(crate) bench: Option<Bench>,
     tensor_bytes: AtomicU64,
-    /// The documents as they were made last, and the length of the record file then.
+    /// The last documents, and the length of the record file when they were made.
     documents: Mutex<Option<(u64, Made)>>,
     log: ErrorLog,
 }
@@ -106,10 +106,11 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    /// Begins the capture of a step. A directory that another run has used is set aside, and it is said where.
+    /// Begins the capture of a step. Renames a directory that another run has used, and logs the new name.
     ///
     /// # Errors
-    /// Another process captures there, a symbolic link is in the way, or the system refuses. The training goes on without.
+    /// Another process captures into the directory, a symbolic link is in place of a directory, or an I/O error occurs. The
+    /// training should continue without the capture.
     pub fn open(plan: Arc<CapturePlan>, place: CapturePlace, notices: Notices) -> Result<Self, OpenError> {
         let config = plan.config();
         let against = config.bench_path.as_ref().filter(|_| config.task == CaptureTask::DiffCheck);
@@ -117,11 +118,11 @@ impl Session {
         let opened = RankDirectory::create(&config.dump_path, place.step, rank_name(place.rank))?;
         if let Some(aside) = &opened.set_aside {
             let now = opened.directory.path();
-            let hint = "nothing of it was changed; remove it when it is not needed, or name another `dump_path`";
-            let message = format!("`{}` was used by another run, and is now `{}`", now.display(), aside.display());
+            let hint = "its files are unchanged; remove it if you no longer need it, or set another `dump_path`";
+            let message = format!("renamed the capture of another run: `{}` to `{}`", now.display(), aside.display());
             notices.warn(message, Some(hint.to_owned()));
         }
-        // What checksums are held against is a capture of tensors to its readers.
+        // Readers treat a capture of `diff_check` as one of tensors.
         let task = if config.task == CaptureTask::DiffCheck { CaptureTask::Tensor } else { config.task };
         let header = Header {
             task: task.name().to_owned(),
@@ -162,18 +163,18 @@ impl Session {
         })
     }
 
-    /// What is captured.
+    /// The plan of the capture.
     pub fn plan(&self) -> &CapturePlan {
         &self.plan
     }
 
-    /// Which step, and whose.
+    /// The step and rank.
     pub fn place(&self) -> CapturePlace {
         self.place
     }
 
-    /// Takes a stack, the innermost line first, each `File {path}, line {n}, in {function}, \n {source}`. One that is known
-    /// costs a comparison.
+    /// Records a call stack, innermost line first, each `File {path}, line {n}, in {function}, \n {source}`. A known stack
+    /// costs one lookup.
     pub fn stack<L: AsRef<str>>(&self, lines: &[L]) -> StackId {
         let mut json = JsonText::new();
         json.begin_list();
@@ -194,13 +195,13 @@ impl Session {
         StackId(next)
     }
 
-    /// An entry of this name in the making. It is written when it is appended.
+    /// Begins an entry with this name, which [`Entry::append`] writes.
     pub fn entry(&self, name: &str) -> Entry<'_> {
         Entry::new(self, name, self.plan.saves_tensors_of(name))
     }
 
-    /// An entry differs from the one it is held against: `write` writes it once more, its tensors in files whatever the plan
-    /// says. The user is told, and after `diff_nums` of them the step's capture ends.
+    /// Records an entry that differs from the baseline: `write` writes it again, with tensor files whatever the plan says.
+    /// Warns about the first differences, and ends the capture of the step after `diff_nums` of them.
     pub fn save_difference(&self, name: &str, write: impl FnOnce(&mut Entry<'_>)) {
         let mut entry = Entry::new(self, name, true);
         write(&mut entry);
@@ -209,13 +210,14 @@ impl Session {
         let count = bench.count();
         let path = config.bench_path.as_deref().unwrap_or(Path::new(""));
         if count <= MOST_TOLD {
-            let message = format!("step {}: `{name}` differs from that in `{}`", self.place.step, path.display());
+            let message = format!("step {}: `{name}` differs from `{}`", self.place.step, path.display());
             self.notices
-                .warn(message, Some("what went in is the same; its tensors are in `dump_tensor_data`".to_owned()));
+                .warn(message, Some("its inputs are equal; compare its tensors in `dump_tensor_data`".to_owned()));
         }
         if config.diff_nums.is_some_and(|most| count >= most) {
-            let message = format!("{count} calls differ from `{}` (`diff_nums`)", path.display());
-            self.records.stop(message, "the capture of this step ends here");
+            let message =
+                format!("the outputs of {} differ from `{}` (`diff_nums`)", counted_calls(count), path.display());
+            self.records.stop(message, "to capture the whole step, set `diff_nums` to -1");
         }
     }
 
@@ -229,8 +231,8 @@ impl Session {
             let count = self.records.overflows.fetch_add(1, Ordering::Relaxed) + 1;
             let config = self.plan.config();
             if config.task == CaptureTask::OverflowCheck && config.overflow_nums.is_some_and(|most| count >= most) {
-                let message = format!("{count} calls gave a NaN or an infinity (`overflow_nums`)");
-                self.records.stop(message, "the capture of this step ends here");
+                let message = format!("{} produced a NaN or an infinity (`overflow_nums`)", counted_calls(count));
+                self.records.stop(message, "to capture the whole step, set `overflow_nums` to -1");
             }
         }
     }
@@ -239,12 +241,12 @@ impl Session {
         self.takes_more() && self.records.append(frames)
     }
 
-    /// Whether the rest of a call that has begun to be captured is written.
+    /// Whether the rest of a call whose capture has begun is still written.
     pub(crate) fn takes_more(&self) -> bool {
         !self.fork.is_child() && !self.records.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Whether anything is captured (any more): not after the disk was full or the budget spent, and not in a forked child.
+    /// Whether new calls are captured: false after the capture of the step has stopped, and in a forked child.
     pub fn is_on(&self) -> bool {
         !self.fork.is_child() && !self.records.is_stopped.load(Ordering::Relaxed)
     }
@@ -257,22 +259,22 @@ impl Session {
         Hole(self.next_hole.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Where the capture that an earlier run left in this place was renamed to.
+    /// The new path of an earlier run's capture that [`open`](Self::open) renamed.
     pub fn set_aside(&self) -> Option<&Path> {
         self.set_aside.as_deref()
     }
 
-    /// A tensor of so many bytes is among the values.
+    /// Adds a tensor of `bytes` bytes to [`Progress::tensor_bytes`].
     pub(crate) fn count_tensor(&self, bytes: u64) {
         self.tensor_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// The rank became known: the directory is renamed. `false` if it could not be; it keeps its name then.
+    /// Renames the directory once the rank is known. Returns `false` if that fails; the directory then keeps its name.
     pub fn set_rank(&self, rank: u64) -> bool {
         let renamed = self.directory.lock().rename(RankName::Rank(rank));
         match renamed {
             Ok(renamed) => {
-                // They name the directory.
+                // The documents contain the directory's name.
                 *self.documents.lock() = None;
                 renamed
             }
@@ -283,14 +285,14 @@ impl Session {
         }
     }
 
-    /// Writes what went wrong to `dump_error_info.log`, once for each kind in a step. `stack` is the outermost line first.
+    /// Writes an error to `dump_error_info.log`, once per kind and step. `stack` starts with the outermost line.
     pub fn note_error(&self, kind: &str, message: &str, stack: &[String]) {
         if !self.fork.is_child() {
             self.log.note(&self.directory.lock(), kind, message, stack);
         }
     }
 
-    /// How far it is.
+    /// The progress of the session.
     pub fn progress(&self) -> Progress {
         let Records { entries, bytes, files, shared_bytes, overflows, why_stopped, .. } = &*self.records;
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
@@ -306,18 +308,18 @@ impl Session {
         }
     }
 
-    /// The step's tensor files are expected to take about so many bytes: what is said of progress names them.
+    /// Sets the expected size of the step's tensor files in bytes, which the progress lines show.
     pub fn expect_bytes(&self, bytes: u64) {
         self.records.progress.expect(bytes);
     }
 
-    /// Writes the documents of what was captured so far, as `stop()` does: waits for the tensor files. More may be captured
-    /// afterwards, in the same step. Cost: time linear in the step's records.
+    /// Waits for the tensor files and writes the documents of everything captured so far, as `stop()` does. More of the step
+    /// may be captured afterwards. Cost: linear in the step's records.
     ///
     /// # Errors
-    /// The system refuses. The record file stays: `trainmon recover` makes the documents of it.
+    /// An I/O error occurs. The record file remains, and `trainmon recover` makes the documents from it.
     pub fn write_documents(&self) -> Result<Made, WriteError> {
-        // The lock is not held meanwhile: other threads save.
+        // Release the lock while waiting: other threads save tensors.
         let files = self.files.lock().clone();
         if let Some(files) = files {
             files.drain();
@@ -325,7 +327,7 @@ impl Session {
         self.make_documents(&self.directory.lock())
     }
 
-    /// Those that say all that was captured are left as they are.
+    /// Makes the documents, or returns the last ones if nothing was captured since.
     fn make_documents(&self, directory: &RankDirectory) -> Result<Made, WriteError> {
         let length = self.records.trim();
         let mut documents = self.documents.lock();
@@ -339,11 +341,11 @@ impl Session {
         Ok(made)
     }
 
-    /// Ends the capture of the step: as [`write_documents`](Self::write_documents), and removes the record file. What is told
-    /// afterwards is dropped.
+    /// Ends the capture of the step: writes the documents like [`write_documents`](Self::write_documents) and removes the
+    /// record file. Later calls are dropped.
     ///
     /// # Errors
-    /// As there.
+    /// See [`write_documents`](Self::write_documents).
     pub fn finish(&self) -> Result<Option<Made>, WriteError> {
         if self.fork.is_child() || std::mem::replace(&mut self.state.lock().is_finished, true) {
             return Ok(None);
@@ -368,6 +370,10 @@ impl Drop for Session {
             self.notices.warn(with_causes(&error), Some(error.hint().to_owned()));
         }
     }
+}
+
+fn counted_calls(count: u64) -> String {
+    if count == 1 { "1 call".to_owned() } else { format!("{count} calls") }
 }
 
 fn rank_name(rank: Option<u64>) -> RankName {

@@ -1,21 +1,21 @@
-//! How far a step's tensor files are, told now and then: a large capture takes minutes.
+//! Progress lines about a step's tensor files, because a large capture takes minutes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// A line in so much time, at most.
+/// The minimum time between two lines.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Lines about a step's tensor files.
+/// The progress lines about a step's tensor files.
 #[derive(Debug)]
 pub(super) struct ProgressLines {
     step: u64,
-    /// Bytes that are expected in all; 0: not known.
+    /// The expected total in bytes; 0 if unknown.
     expected: AtomicU64,
     bytes: AtomicU64,
-    /// When the last line was told, or the step began.
+    /// The time of the last line, or of the step's begin.
     told: Mutex<Instant>,
 }
 
@@ -24,15 +24,15 @@ impl ProgressLines {
         Self { step, expected: AtomicU64::new(0), bytes: AtomicU64::new(0), told: Mutex::new(now) }
     }
 
-    /// The step is expected to take about so many bytes.
+    /// Sets the expected total in bytes.
     pub(super) fn expect(&self, bytes: u64) {
         self.expected.store(bytes, Ordering::Relaxed);
     }
 
-    /// One more file of so many bytes is written, the `files`th: a line, if it is time for one.
+    /// Counts a written file of `bytes` bytes, the `files`th one, and returns a line if one is due.
     pub(super) fn written(&self, now: Instant, files: u64, bytes: u64) -> Option<String> {
         let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // Another writer that is about to tell has the lock.
+        // If another writer holds the lock, it reports.
         let mut told = self.told.try_lock()?;
         if now.saturating_duration_since(*told) < EVERY {
             return None;
@@ -41,7 +41,8 @@ impl ProgressLines {
         drop(told);
         let expected = self.expected.load(Ordering::Relaxed);
         let of = if expected > bytes { format!(" of about {}", size(expected)) } else { String::new() };
-        Some(format!("step {}: {}{of} of tensors are written, {files} files", self.step, size(bytes)))
+        let noun = if files == 1 { "file" } else { "files" };
+        Some(format!("step {}: wrote {}{of} of tensors to {files} {noun}", self.step, size(bytes)))
     }
 }
 
@@ -60,17 +61,17 @@ mod tests {
         let after = |seconds| begin + Duration::from_secs(seconds);
         let lines = ProgressLines::new(7, begin);
         assert_eq!(lines.written(after(4), 1, 1 << 20), None, "a step that is written quickly says nothing");
-        assert_eq!(lines.written(after(5), 2, 3 << 20).unwrap(), "step 7: 4.0 MiB of tensors are written, 2 files");
+        assert_eq!(lines.written(after(5), 2, 3 << 20).unwrap(), "step 7: wrote 4.0 MiB of tensors to 2 files");
         assert_eq!(lines.written(after(9), 3, 1 << 30), None);
         lines.expect(3 << 30);
         assert_eq!(
             lines.written(after(11), 4, 1 << 30).unwrap(),
-            "step 7: 2.0 GiB of about 3.0 GiB of tensors are written, 4 files"
+            "step 7: wrote 2.0 GiB of about 3.0 GiB of tensors to 4 files"
         );
         lines.expect(1);
         assert_eq!(
             lines.written(after(99), 5, 0).unwrap(),
-            "step 7: 2.0 GiB of tensors are written, 5 files",
+            "step 7: wrote 2.0 GiB of tensors to 5 files",
             "more than was expected"
         );
     }

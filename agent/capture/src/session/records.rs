@@ -1,4 +1,4 @@
-//! The record file as all threads of a capture have it, and the end it comes to.
+//! The record file that all threads of a capture share, and the end of the capture.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -12,12 +12,12 @@ use trainmon_tensor_files::write::WriteError;
 use super::progress::ProgressLines;
 use crate::file_writer::WrittenFile;
 
-/// What the writers of files need of a session, too.
+/// The part of a session that the file writers share.
 pub(super) struct Records {
     pub(super) recorder: Mutex<Recorder>,
-    /// No call begins to be captured any more. One that has begun is written as a whole.
+    /// Whether new calls are ignored. A call whose capture has begun is still written completely.
     pub(super) is_stopped: AtomicBool,
-    /// Nothing is written any more.
+    /// Whether nothing is written any more.
     pub(super) is_closed: AtomicBool,
     pub(super) why_stopped: Mutex<Option<String>>,
     pub(super) notices: Notices,
@@ -27,12 +27,12 @@ pub(super) struct Records {
     pub(super) files: AtomicU64,
     pub(super) shared_bytes: AtomicU64,
     pub(super) overflows: AtomicU64,
-    /// Bytes allowed.
+    /// The maximum number of bytes.
     pub(super) budget: u64,
 }
 
 impl Records {
-    /// Appends to it. `false`: nothing can be written any more.
+    /// Appends to the record file. Returns `false` on an error, which also ends the capture.
     pub(super) fn append(&self, frames: &Frames) -> bool {
         let mut recorder = self.recorder.lock();
         match recorder.append(frames) {
@@ -49,10 +49,10 @@ impl Records {
         }
     }
 
-    /// Gives back the room that the record file has and does not need: the documents may need it. Gives the file's length.
+    /// Frees the unused space of the record file, which the documents may need, and returns the file's length.
     pub(super) fn trim(&self) -> u64 {
         let mut recorder = self.recorder.lock();
-        // What cannot be given back stays: it is zeros, which no reader takes for a record.
+        // If that fails, the space stays as zeros, which readers do not take for a record.
         let _given_back = recorder.trim().is_ok();
         recorder.length()
     }
@@ -63,7 +63,7 @@ impl Records {
                 self.shared_bytes.fetch_add(shared, Ordering::Relaxed);
                 let mut frames = Frames::new();
                 frames.fills([(hole, &*data_name_member(name))].into_iter());
-                // Also after a stop: the file is there.
+                // Also after a stop, because the file exists.
                 if self.recorder.lock().append(&frames).is_ok() {
                     let count = self.files.fetch_add(1, Ordering::Relaxed) + 1;
                     if let Some(line) = self.progress.written(Instant::now(), count, bytes) {
@@ -73,31 +73,31 @@ impl Records {
                 self.spend(bytes + frames.as_bytes().len() as u64);
             }
             Err(error) => self.fail(
-                format!("a tensor could not be written: {}", with_causes(&error)),
-                "check that the disk has room; what was captured before is kept",
+                format!("cannot write a tensor file: {}", with_causes(&error)),
+                "check that the disk has free space; the files captured so far are kept",
             ),
         }
     }
 
     fn spend(&self, bytes: u64) {
         let spent = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // What has begun to be captured becomes whole, however much it is.
+        // A call whose capture has begun is completed, whatever its size.
         if spent > self.budget && !self.is_stopped.load(Ordering::Relaxed) {
             self.stop(
-                format!("{} MiB are written (`disk_budget_mib`)", spent >> 20),
-                "capture fewer steps or names, or allow more",
+                format!("its files reached {} MiB (`disk_budget_mib`)", spent >> 20),
+                "capture fewer steps or names, or raise `disk_budget_mib`",
             );
         }
     }
 
-    /// Writes no more: something failed.
+    /// Ends all writing after a failure.
     pub(super) fn fail(&self, why: String, hint: &str) {
         self.is_closed.store(true, Ordering::Relaxed);
         self.stop(why, hint);
     }
 
-    /// Ends the capture of the step, and says so once: also of what fails while its last files are written. What is there
-    /// stays.
+    /// Ends the capture of the step and keeps its files. Reports only the first reason, which may be a failure to write the
+    /// last files after the end of the step.
     pub(super) fn stop(&self, why: String, hint: &str) {
         self.is_stopped.store(true, Ordering::Relaxed);
         let message = format!("the capture of this step stops: {why}");

@@ -12,8 +12,7 @@ use crate::files::{Elements, Files, TensorFile};
 use crate::names::file_name;
 
 impl Session {
-    /// Hands a tensor to the writers of files. Its elements are read before it returns, or not at all where nothing is captured
-    /// any more.
+    /// Passes a tensor to the file writers. Its elements are read before this returns, or not at all if the capture has ended.
     pub(crate) fn save(&self, file: &TensorFile<'_>, size: usize, elements: &mut impl Elements) {
         if !self.takes_more() {
             return;
@@ -25,13 +24,13 @@ impl Session {
             name.push_str(".zst");
         }
         if !self.state.lock().files.insert(name.clone()) {
-            // Keys of another kind may read alike: `1` and `"1"`, `a.b` and `b` in `a`.
+            // Different keys may give the same path: `1` and `"1"`, `a.b` and `b` in `a`.
             name.insert_str(0, &format!("{}~", file.hole.0));
         }
         if !files.put(file, name, size, elements) {
             self.note_error(
                 "tensor",
-                &format!("`{}` has {size} bytes, too many to be copied: no file", file.path),
+                &format!("no file for `{}`: not enough memory to copy its {size} bytes", file.path),
                 &[],
             );
         }
@@ -53,7 +52,7 @@ impl Session {
         if let Some(files) = &*files {
             return Ok(Some(Arc::clone(files)));
         }
-        // Looked at under the lock: the session's end takes the files after it has closed.
+        // Checked under the lock, because `finish` first closes the records and then takes the files.
         if !self.takes_more() {
             return Ok(None);
         }
@@ -78,7 +77,7 @@ impl Session {
         Ok(Some(started))
     }
 
-    /// Waits until every tensor file is written, for so long at most. Whether they are.
+    /// Waits up to `at_most` for the tensor files and returns whether all of them are written.
     pub fn wait_for_files(&self, at_most: Duration) -> bool {
         let files = self.files.lock().clone();
         files.is_none_or(|files| files.drain_for(at_most))

@@ -1,4 +1,4 @@
-//! What a document says of a tensor: numbers, checksum, file.
+//! The description of a tensor in a document: numbers, checksum, file.
 
 use half::{bf16, f16};
 use trainmon_capture_files::{DigestText, Hole, JsonText, NumberText, TensorText};
@@ -12,20 +12,20 @@ use crate::files::{Elements, TensorFile};
 use crate::slice::sliced;
 use crate::tensor::{Content, Later, Tensor};
 
-/// A tensor, measured.
+/// A measured tensor.
 pub(crate) struct Measured {
     numbers: Option<[NumberText; 4]>,
     digest: Option<DigestText>,
     file: Option<Hole>,
-    /// That of the part that is captured, if only a part is.
+    /// The shape of the captured part, if it is not the whole tensor.
     shape: Option<Shape>,
-    /// Whether a NaN or an infinity is among its elements; `None` if nobody looked.
+    /// Whether an element is NaN or infinite; `None` if that was not checked.
     pub(crate) is_nonfinite: Option<bool>,
     pub(crate) later: Option<Later>,
 }
 
 impl Measured {
-    /// Measures, sums and copies in the host's memory, now: what the training does to the tensor later is not seen.
+    /// Measures, sums and copies a tensor in the host's memory at once, before the training changes it.
     pub(crate) fn of(session: &Session, tensor: &Tensor<'_>, path: &str, saves: bool) -> Self {
         let config = session.plan().config();
         let mut measured = Self::nothing(config.task, config.summary);
@@ -44,7 +44,7 @@ impl Measured {
         measured
     }
 
-    /// Which keys there are, no values yet.
+    /// The keys of the task, without values.
     fn nothing(task: CaptureTask, summary: Summary) -> Self {
         let says_numbers = !matches!(task, CaptureTask::NanCheck | CaptureTask::OverflowCheck);
         Self {
@@ -91,7 +91,7 @@ impl Measured {
         });
     }
 
-    /// Hands the tensor to the writers of files, and measures it while it is copied. `None`: it was not copied.
+    /// Passes the tensor to the file writers and measures it during the copy. Returns `None` if it was not copied.
     fn save(
         &mut self,
         session: &Session,
@@ -100,19 +100,19 @@ impl Measured {
         path: &str,
         wanted: StatisticSet,
     ) -> Option<TensorStats> {
-        // A shard, or a nested tensor: what is told of the whole has other sizes than what is here.
+        // The front's sizes are those of the whole tensor; a shard or a nested tensor has others.
         let told = Shape::new(tensor.shape).ok().filter(|shape| shape.elements() == part.elements());
         let shape = self.shape.or(told).unwrap_or(part.shape());
         let hole = session.new_hole();
         self.file = Some(hole);
-        // Tells contents apart, and a `.pt` has it: taken while the bytes are in the cache.
+        // The CRC-32 distinguishes contents and is part of a `.pt`; it is computed while the bytes are in the cache.
         let statistics = wanted.with(Statistic::Crc32);
         let mut saved = Saved { part, request: Request { statistics, eps: 0.0 }, stats: None };
         session.save(&TensorFile { hole, path, dtype: part.dtype(), shape }, part.size_in_bytes(), &mut saved);
         saved.stats
     }
 
-    /// What it is held against another by.
+    /// The sizes and checksum that are compared with a baseline.
     pub(crate) fn sum(&self, tensor: &Tensor<'_>) -> Sum {
         let sizes = self.shape.as_ref().map_or(tensor.shape, Shape::dims);
         let crc = if let Some(DigestText::Crc32(crc)) = self.digest { Some(crc) } else { None };
@@ -164,7 +164,7 @@ impl Elements for Saved<'_, '_> {
     }
 }
 
-/// The bytes a tensor's dtype and shape promise; 0 where they are not known here.
+/// Returns the size in bytes from a tensor's dtype and shape, or 0 if the dtype is unknown.
 fn bytes_of(tensor: &Tensor<'_>) -> u64 {
     let size = Dtype::from_torch_name(tensor.dtype).map_or(0, |dtype| dtype.size() as u64);
     tensor.shape.iter().try_fold(size, |bytes, &size| bytes.checked_mul(u64::try_from(size).ok()?)).unwrap_or(0)
@@ -179,21 +179,21 @@ fn scalar(value: Scalar) -> NumberText {
     }
 }
 
-/// Max, min, mean and norm as a document has them.
+/// Returns max, min, mean and norm in the form of a document.
 pub(super) fn numbers_of(stats: &TensorStats, is_scalar: bool, precision: Precision) -> [NumberText; 4] {
     if stats.count == 0 {
         return [NumberText::Null; 4];
     }
     let (max, min) = (scalar(stats.max), scalar(stats.min));
     match precision {
-        // How many are true: their share, and the root of their number. msprobe has neither.
+        // msprobe has no mean or norm of booleans.
         Precision::Low if stats.dtype == Dtype::Bool => [max, min, NumberText::Null, NumberText::Null],
         Precision::High => [max, min, NumberText::Float(stats.mean), NumberText::Float(stats.norm)],
         Precision::Low => low_numbers(stats, is_scalar, max, min),
     }
 }
 
-/// As msprobe computes them: in the tensor's dtype, and not of every one.
+/// Computes the numbers like msprobe: in the tensor's dtype, and not for every dtype.
 fn low_numbers(stats: &TensorStats, is_scalar: bool, max: NumberText, min: NumberText) -> [NumberText; 4] {
     match stats.dtype {
         Dtype::F8E4M3Fn | Dtype::F8E4M3Fnuz | Dtype::F8E5M2 | Dtype::F8E5M2Fnuz => [NumberText::Null; 4],
@@ -211,7 +211,7 @@ fn low_numbers(stats: &TensorStats, is_scalar: bool, max: NumberText, min: Numbe
     }
 }
 
-/// torch sums narrow floats in float32: a sum beyond it is infinite, and so is its mean.
+/// The mean from a sum in float32, as torch computes it for narrow floats: infinite if the sum overflows.
 fn mean_in_single(stats: &TensorStats) -> f64 {
     let sum = stats.mean * stats.count as f64;
     if sum.abs() > f64::from(f32::MAX) { f64::INFINITY.copysign(sum) } else { stats.mean }

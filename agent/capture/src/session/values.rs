@@ -1,4 +1,4 @@
-//! A call's values as the format writes them.
+//! Writes a call's values in the format of the dump.
 
 use std::fmt::Write as _;
 
@@ -13,48 +13,48 @@ use crate::tensor::{Later, LaterValue, Tensor};
 /// The other side of a send or receive.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer<'p> {
-    /// `isend`, `irecv`.
+    /// The operation: `isend` or `irecv`.
     pub operation: &'p str,
     /// The other rank.
     pub rank: i64,
-    /// Told apart from others between the same two by it.
+    /// The tag, which distinguishes operations between the same two ranks.
     pub tag: i64,
     /// The members of the group.
     pub group: &'p [u64],
 }
 
-/// Nesting beyond this is cut off: a list that contains itself has no end, and readers of JSON stop at 200.
+/// The maximum nesting; deeper values are omitted. A list that contains itself is infinite, and JSON readers stop at 200.
 const DEEPEST: usize = 160;
 
-/// Bytes that the arguments of a call need, and a value's path: memory is taken once.
+/// The usual size in bytes of a call's arguments, and of a value's path, so that memory is allocated once.
 const USUAL_TEXT: usize = 512;
 const USUAL_PATH: usize = 96;
 
-/// Where one value stands in what contains it.
+/// The position of a value in its container.
 #[derive(Clone, Copy, Debug)]
 struct Level {
-    /// The path's length up to the container.
+    /// The length of the container's path.
     path: usize,
-    /// The next item's number; `None` in an object, whose keys are told.
+    /// The next item's index; `None` in an object, which has keys.
     next: Option<usize>,
 }
 
-/// Writes one part of an entry. Lists and objects may be nested; every value is one call.
+/// Writes one part of an entry. Lists and objects may be nested; every value is one method call.
 ///
-/// Names of files are made of the keys and numbers on the way to a tensor. Cost: no allocation but what the text needs.
+/// A tensor's file name consists of the keys and indices on its path. Cost: no allocation except for the text.
 #[derive(Debug)]
 pub struct Values<'s> {
     pub(crate) session: &'s Session,
     pub(crate) json: JsonText,
-    /// The entry's name, and the place in it: `X.forward.input.0.1`.
+    /// The entry's name and the position in it: `X.forward.input.0.1`.
     pub(crate) path: String,
     levels: Vec<Level>,
-    /// Containers that were begun too deep, and are not written.
+    /// The number of open containers that are nested too deeply and not written.
     too_deep: usize,
     pub(crate) saves_tensors: bool,
-    /// Whether a NaN or an infinity was seen.
+    /// Whether a tensor contains a NaN or an infinity; `None` if none was checked.
     pub(crate) has_nonfinite: Option<bool>,
-    /// The tensors' checksums, where they are held against others.
+    /// The tensors' checksums, if they are compared with a baseline.
     pub(crate) sums: Vec<Sum>,
 }
 
@@ -72,28 +72,28 @@ impl<'s> Values<'s> {
         }
     }
 
-    /// A list or tuple begins.
+    /// Begins a list or tuple.
     pub fn begin_list(&mut self) {
         if self.begin_container(Some(0)) {
             self.json.begin_list();
         }
     }
 
-    /// It ends.
+    /// Ends the list or tuple.
     pub fn end_list(&mut self) {
         if self.end_container() {
             self.json.end_list();
         }
     }
 
-    /// A dict, named tuple or data class begins.
+    /// Begins a dict, named tuple or data class.
     pub fn begin_object(&mut self) {
         if self.begin_container(None) {
             self.json.begin_object();
         }
     }
 
-    /// The key of the value that follows.
+    /// Writes the key of the next value.
     pub fn key(&mut self, key: &str) {
         if self.too_deep > 0 {
             return;
@@ -106,7 +106,7 @@ impl<'s> Values<'s> {
         self.json.key(key);
     }
 
-    /// It ends.
+    /// Ends the dict, named tuple or data class.
     pub fn end_object(&mut self) {
         if self.end_container() {
             self.json.end_object();
@@ -138,7 +138,7 @@ impl<'s> Values<'s> {
         true
     }
 
-    /// Moves the path to the value that comes now. Whether it is written.
+    /// Moves the path to the next value and returns whether the value is written.
     fn place(&mut self) -> bool {
         if self.too_deep > 0 {
             return false;
@@ -160,68 +160,68 @@ impl<'s> Values<'s> {
         }
     }
 
-    /// `None`, and everything that nobody can describe.
+    /// Writes `null`: for `None`, and for values that the format cannot describe.
     pub fn null(&mut self) {
         self.put(JsonText::null);
     }
 
-    /// A boolean; `kind` is its type's name: `bool`, `bool_`.
+    /// Writes a boolean; `kind` is the name of its type: `bool`, `bool_`.
     pub fn bool(&mut self, kind: &str, value: bool) {
         self.put(|json| json.typed(kind, |json| json.bool(value)));
     }
 
-    /// An integer: `int`, `int64`.
+    /// Writes an integer: `int`, `int64`.
     pub fn int(&mut self, kind: &str, value: i64) {
         self.put(|json| json.typed(kind, |json| json.int(value)));
     }
 
-    /// An integer beyond 64 bits, as its decimal digits.
+    /// Writes an integer beyond 64 bits, given as decimal digits.
     pub fn big_int(&mut self, kind: &str, digits: &str) {
         self.put(|json| json.typed(kind, |json| json.big_int(digits)));
     }
 
-    /// A float: `float`, `float32`.
+    /// Writes a float: `float`, `float32`.
     pub fn float(&mut self, kind: &str, value: f64) {
         self.put(|json| json.typed(kind, |json| json.float(value)));
     }
 
-    /// A text: `str`, `str_`; also what is written as a text: `torch.dtype`, `torch.device`,
+    /// Writes a text (`str`, `str_`) or a value in text form: `torch.dtype`, `torch.device`,
     /// `torch.distributed.ReduceOp`.
     pub fn text(&mut self, kind: &str, value: &str) {
         self.put(|json| json.typed(kind, |json| json.text(value)));
     }
 
-    /// A text of ours, which is no value of the call.
+    /// Writes a text of trainmon, which is no value of the call.
     pub fn plain_text(&mut self, text: &str) {
         self.put(|json| json.text(text));
     }
 
-    /// A slice: start, stop, step.
+    /// Writes a slice: start, stop, step.
     pub fn slice(&mut self, ends: [Option<i64>; 3]) {
         self.put(|json| json.slice(ends));
     }
 
-    /// `...`.
+    /// Writes `...`.
     pub fn ellipsis(&mut self) {
         self.put(|json| json.typed("ellipsis", |json| json.text("...")));
     }
 
-    /// A `torch.Size`.
+    /// Writes a `torch.Size`.
     pub fn size(&mut self, sizes: &[i64]) {
         self.put(|json| json.size(sizes));
     }
 
-    /// A memory format: `channels_last`.
+    /// Writes a memory format: `channels_last`.
     pub fn memory_format(&mut self, name: &str) {
         self.put(|json| json.memory_format(name));
     }
 
-    /// A group of ranks.
+    /// Writes a group of ranks.
     pub fn process_group(&mut self, ranks: &[u64]) {
         self.put(|json| json.process_group(ranks));
     }
 
-    /// One send or receive of a batch, with its tensor.
+    /// Writes one send or receive of a batch, with its tensor.
     pub fn peer_operation(&mut self, peer: &Peer<'_>, tensor: &Tensor<'_>) -> Option<Later> {
         if !self.place() {
             return None;
@@ -232,17 +232,17 @@ impl<'s> Values<'s> {
         later
     }
 
-    /// Whether numbers are all that is wanted of its tensors, whole: they may come later.
+    /// Whether the capture needs only the statistics of whole tensors, which may be passed later.
     pub fn wants_only_numbers(&self) -> bool {
         let config = self.session.plan().config();
         let is_plain = config.task == CaptureTask::Statistics && config.summary == Summary::Statistics;
         is_plain && config.slice.is_empty() && !self.saves_tensors
     }
 
-    /// A tensor or array: measured, summed, and handed to the files' writers, as the plan says. Gives what has to be told
-    /// later of one on a device.
+    /// Writes a tensor or array: measures it, sums it and passes it to the file writers, as the plan requires. For a tensor on
+    /// a device, returns the numbers to fill in later.
     ///
-    /// Waits only where more bytes of tensors are to be written than memory is allowed to hold.
+    /// Blocks only while the queue of tensor files is full.
     pub fn tensor(&mut self, tensor: &Tensor<'_>) -> Option<Later> {
         if self.place() { self.tensor_here(tensor) } else { None }
     }
@@ -259,7 +259,7 @@ impl<'s> Values<'s> {
         measured.later
     }
 
-    /// A value that comes later, if at all: `null` until [`Session::fill_value`] tells it.
+    /// Writes a placeholder for a later value: `null` until [`Session::fill_value`] fills it in.
     pub fn later(&mut self) -> LaterValue {
         let hole = self.session.new_hole();
         if self.place() {
@@ -268,7 +268,7 @@ impl<'s> Values<'s> {
         LaterValue { hole, path: self.path.clone(), saves_tensors: self.saves_tensors }
     }
 
-    /// Ends what is still open: a front that gave up half way leaves valid JSON behind.
+    /// Ends the open containers, so that the JSON is valid even if a front stopped half way.
     pub(crate) fn close(&mut self) {
         self.too_deep = 0;
         while let Some(level) = self.levels.last() {

@@ -98,8 +98,8 @@ fn tensors_that_cannot_be_written_when_the_step_ends_are_told() {
     host.call("f", |values| floats(values, &row), |_| ());
     drop(host.session.finish());
     let (said, progress) = (host.said(), host.session.progress());
-    assert!(said.len() == 1 && said[0].contains("could not be written"), "{said:?}");
-    assert!(progress.stopped.is_some_and(|why| why.contains("could not be written")));
+    assert!(said.len() == 1 && said[0].contains("cannot write a tensor file"), "{said:?}");
+    assert!(progress.stopped.is_some_and(|why| why.contains("cannot write a tensor file")));
 }
 
 #[test]

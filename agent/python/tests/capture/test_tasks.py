@@ -97,16 +97,16 @@ def test_a_healthy_step_has_no_call_that_gives_a_nan(tmp_path: Path) -> None:
     assert set(told) == {0, None}
 
 
-@pytest.mark.parametrize(("block", "counted"), [({}, 1), ({"overflow_nums": 3}, 3)])
+@pytest.mark.parametrize(("block", "counted", "reason"), [({}, 1, "1 call"), ({"overflow_nums": 3}, 3, "3 calls")])
 def test_the_capture_ends_with_the_call_that_is_one_too_many_and_the_training_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], block: dict[str, int], counted: int
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], block: dict[str, int], counted: int, reason: str
 ) -> None:
     data = train(tmp_path, to_nan, "overflow_check", **block)
     calls = ["Torch.log.0.forward", "Torch.tanh.1.forward", "Tensor.__mul__.2.forward"]
     assert [name for name, entry in data.items() if entry.get("is_nan") == 1] == calls[:counted]
     assert list(data)[-1] == calls[counted - 1], "nothing after it"
     assert "output" not in data["Module.1.Block.forward.0"]
-    assert f"{counted} calls gave a NaN or an infinity (`overflow_nums`)" in capsys.readouterr().err
+    assert f"stops: {reason} produced a NaN or an infinity (`overflow_nums`)" in capsys.readouterr().err
 
 
 class Wide(nn.Module):
