@@ -100,8 +100,8 @@ impl<'b, const N: usize> Block<'b, N> {
         unsafe { std::slice::from_raw_parts(self.data[operand].cast::<T>(), self.len) }
     }
 
-    /// Prefetches memory [`AHEAD`] of these elements of one operand: the processor does not prefetch well for two blocks
-    /// walked together. Beyond a run's end the hint has no effect.
+    /// Prefetches the memory [`AHEAD`] bytes after these elements of one operand: the processor does not prefetch well if
+    /// two blocks are walked together. Beyond a run's end the hint has no effect.
     #[inline]
     pub(crate) fn ask_ahead(&self, operand: usize, start: usize, len: usize) {
         let size = self.sizes[operand];
