@@ -1,10 +1,10 @@
-//! Alert rules' state, restored from a checkpoint.
+//! Restores the alert rules' state from a checkpoint.
 
 use trainmon_agent::Monitor;
 use trainmon_agent::alerts::AlertStateError;
 use trainmon_agent::core::with_causes;
 
-/// Restores the rules' state from this text; returns whether they continue from it. Warns of parts that do not fit.
+/// Restores the rules' state from `state`; returns whether they continue from it. Warns of parts that do not match.
 /// Waits for the worker.
 pub(crate) fn load(monitor: &Monitor, state: &str) -> bool {
     let read = || -> Result<(), AlertStateError> {

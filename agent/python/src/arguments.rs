@@ -1,11 +1,11 @@
-//! Arguments from Python: numbers and names that stand for types of the core.
+//! Converts numbers and names from Python to types of the core.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use trainmon_agent::core::{Kind, MicroStep, Phase, Reading, TensorId, TensorStats};
 use trainmon_agent::front::Label;
 
-/// A kind by its number, its index in `KINDS`.
+/// A kind, passed as its index in `KINDS`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KindNumber(pub(crate) Kind);
 
@@ -21,12 +21,12 @@ impl<'py> FromPyObject<'_, 'py> for KindNumber {
     }
 }
 
-/// The label of numbers that Python passes.
+/// Returns the label for numbers that Python passes.
 pub(crate) fn label(tensor: u32, kind: KindNumber, micro_step: u32) -> Label {
     Label { tensor: TensorId(tensor), kind: kind.0, micro_step: MicroStep(micro_step) }
 }
 
-/// The reading of numbers computed elsewhere, as many as the kind has.
+/// Returns the reading of numbers computed elsewhere; their number must be that of the kind.
 pub(crate) fn reading_of(kind: Kind, values: &[f64]) -> PyResult<Reading> {
     let expected = kind.value_columns().len().max(1);
     match *values {
@@ -39,7 +39,7 @@ pub(crate) fn reading_of(kind: Kind, values: &[f64]) -> PyResult<Reading> {
     }
 }
 
-/// The phase of a name, of those to which a front may add.
+/// Returns the phase with this name, if a front may add cost to it.
 pub(crate) fn phase_of(name: &str) -> PyResult<Phase> {
     let phases = [Phase::Measure, Phase::Launch, Phase::Offer];
     phases.into_iter().find(|phase| phase.name() == name).ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! The classes `ParsedConfig`, `Settings` and `FeatureTargets`: a parsed config, and the effective one as far as hooks
-//! need it.
+//! The classes `ParsedConfig`, `Settings` and `FeatureTargets`: a parsed config, and the part of the effective one that
+//! hooks need.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use trainmon_agent::core::config::{self, CaptureOnDemand, Config, Dialect, Parse
 
 use crate::config_error::{ConfigError, config_error, with_hint};
 
-/// An environment variable; an empty one counts as unset.
+/// Returns an environment variable; an empty one counts as unset.
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -24,7 +24,7 @@ pub(crate) struct PyConfig {
     pub(crate) watched: Option<ConfigFile>,
 }
 
-// The signatures are Python's: see _trainmon.pyi.
+// _trainmon.pyi declares the signatures.
 #[pymethods]
 impl PyConfig {
     #[new]
@@ -59,7 +59,7 @@ impl PyConfig {
     }
 }
 
-/// The effective config, as far as hooks need it.
+/// The part of the effective config that hooks need.
 #[pyclass(frozen, get_all, name = "Settings", module = "trainmon._trainmon")]
 #[expect(clippy::struct_excessive_bools, reason = "switches of a config")]
 pub(crate) struct PySettings {
@@ -83,13 +83,13 @@ pub(crate) struct PySettings {
     kept_steps: u32,
     patch_optimizer_step: bool,
     features: Option<PyFeatureTargets>,
-    /// 0: never.
+    /// The number of steps between replica checks; 0: never.
     replica_interval: u64,
     /// The rule `Stall`: a multiple of the usual step time, and seconds; `None` without the rule.
     stall: Option<(f64, f64)>,
     /// The rule `Straggler`: a share of the step; `None` without the rule.
     straggler: Option<f64>,
-    /// Patterns of calling lines, and whether only stacks are requested; `None` if collectives are not measured here.
+    /// Patterns of calling lines, and whether only stacks are requested; `None` if this rank measures no collectives.
     collectives: Option<(Vec<String>, bool)>,
     shutdown_timeout_s: f64,
 }

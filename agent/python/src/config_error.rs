@@ -1,4 +1,4 @@
-//! The Python exception for a faulty config.
+//! The Python exception for an invalid config.
 
 use pyo3::PyErr;
 use pyo3::exceptions::PyValueError;
@@ -8,7 +8,7 @@ pyo3::create_exception!(
     trainmon._trainmon,
     ConfigError,
     PyValueError,
-    "A config file that cannot be read or is wrong. The text names every fault with its place and a hint."
+    "A config file that cannot be read or is invalid. The text lists every error with its location and a hint."
 );
 
 pub(crate) fn config_error(errors: &ConfigErrors) -> PyErr {

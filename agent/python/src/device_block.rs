@@ -9,7 +9,7 @@ use trainmon_agent::front::Label;
 
 use crate::arguments::KindNumber;
 
-/// The record of a row.
+/// The record of one row.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
     pub(crate) label: Label,
@@ -22,7 +22,7 @@ pub(crate) struct Entry {
     pub(crate) is_retracted: bool,
 }
 
-/// Records of tensors measured together, row by row.
+/// Records of tensors measured in one launch, by row.
 #[pyclass(frozen, name = "DeviceBlock", module = "trainmon._trainmon")]
 pub(crate) struct PyDeviceBlock(Mutex<Vec<Entry>>);
 
@@ -36,9 +36,9 @@ impl PyDeviceBlock {
     }
 }
 
-// The signatures are Python's: see _trainmon.pyi, which also says what each method does.
+// _trainmon.pyi declares the signatures and documents each method.
 #[pymethods]
-#[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
+#[expect(clippy::needless_pass_by_value, reason = "Python passes owned values")]
 impl PyDeviceBlock {
     fn __len__(&self) -> usize {
         self.entries().len()

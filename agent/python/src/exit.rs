@@ -1,4 +1,4 @@
-//! The end of the interpreter: queued data is delivered, and no thread waits for an interpreter that is gone.
+//! Handles the end of the interpreter: delivers queued data, and lets no thread wait for an interpreter that has ended.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -12,18 +12,18 @@ use crate::interruptible::interruptibly;
 use crate::shared::Shared;
 use crate::termination::deliver_before_sigterm;
 
-/// Whether the interpreter is about to end: no thread of ours may call into it from then on.
+/// Whether the interpreter is about to end; trainmon's threads may not call into it from then on.
 static CLOSED: AtomicBool = AtomicBool::new(false);
-/// Threads that wait for the interpreter, or hold it, to call a listener.
+/// The number of threads that wait for or hold the interpreter to call a listener.
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 /// Whether SIGTERM is about to end the process.
 static TERMINATING: AtomicBool = AtomicBool::new(false);
-/// Monitors to shut down at the end.
+/// The monitors to shut down at the end.
 static LIVE: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
-/// Whether Python calls `at_exit` at its end.
+/// Whether `at_exit` is registered in Python.
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// A listener that takes longer than this at the interpreter's end is abandoned.
+/// The time after which a listener is abandoned at the interpreter's end.
 const LAST_CALL: Duration = Duration::from_secs(2);
 
 /// Registers a monitor that must deliver its data before the interpreter ends.
@@ -40,9 +40,9 @@ pub(crate) fn shut_down_at_exit(py: Python<'_>, monitor: Weak<Shared>) -> PyResu
     Ok(())
 }
 
-/// Shuts the monitors down, within their deadlines, including those that another thread is shutting down.
+/// Shuts down the monitors within their deadlines, including those that another thread is shutting down.
 fn deliver() {
-    // The list stays: a SIGTERM may arrive during the interpreter's end, and must wait for it.
+    // The list is cloned, not taken: a SIGTERM during the interpreter's end must wait for the same monitors.
     let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner).clone();
     for shared in live.iter().filter_map(Weak::upgrade) {
         let patience = Duration::from_millis(shared.monitor.config().pipeline.shutdown_timeout_ms);
@@ -54,13 +54,13 @@ fn deliver() {
     }
 }
 
-/// Shuts the monitors down on a thread of its own, whatever state the training threads are in.
+/// Shuts down the monitors after SIGTERM, on a separate thread: the training threads may hang.
 fn deliver_at_sigterm() {
     TERMINATING.store(true, Ordering::SeqCst);
     deliver();
 }
 
-/// Whether SIGTERM is about to end the process: a thread that waits for the interpreter may wait for ever.
+/// Whether SIGTERM is about to end the process; a wait for the interpreter may then last forever.
 pub(crate) fn is_terminating() -> bool {
     TERMINATING.load(Ordering::SeqCst)
 }
@@ -104,8 +104,8 @@ impl Drop for Call {
     }
 }
 
-/// A value whose drop may wait for the monitor's threads: the interpreter is released for the drop, because those
-/// threads may have to call a listener meanwhile.
+/// A value whose drop may wait for the monitor's threads. The interpreter is released during the drop, because those
+/// threads may have to call a listener.
 pub(crate) struct Detached<T: Send>(ManuallyDrop<T>);
 
 impl<T: Send> Detached<T> {
@@ -125,10 +125,10 @@ impl<T: Send> Deref for Detached<T> {
 impl<T: Send> Drop for Detached<T> {
     #[expect(unsafe_code, reason = "the value moves out of a drop")]
     fn drop(&mut self) {
-        // SAFETY: taken once, here; the shell is not used afterwards.
+        // SAFETY: taken only here; the field is not used afterwards.
         let value = unsafe { ManuallyDrop::take(&mut self.0) };
         let mut value = Some(value);
-        // Once the interpreter is about to end no thread waits for it, so it need not be released.
+        // If the interpreter is about to end, no thread waits for it, so it need not be released.
         if !CLOSED.load(Ordering::SeqCst) {
             Python::try_attach(|py| py.detach(|| drop(value.take())));
         }

@@ -1,4 +1,4 @@
-//! The class `Findings`: reports findings of Python about a job's ranks as alerts.
+//! The class `Findings`: reports findings about a job's ranks as alerts.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use trainmon_agent::core::{AlertPhase, AlertRule, AlertScope, AlertSeries, Alert
 use crate::arguments::KindNumber;
 use crate::shared::Shared;
 
-/// Reports one monitor's findings. Every method may be called from any thread.
+/// Reports the findings of one monitor. Its methods may be called from any thread.
 #[pyclass(frozen, name = "Findings", module = "trainmon._trainmon")]
 pub(crate) struct PyFindings(Arc<Shared>);
 
@@ -25,7 +25,7 @@ impl PyFindings {
     }
 }
 
-/// A finding of this step that began now: `value` is above `allowed`.
+/// Returns a finding that begins in this step because `value` is above `allowed`.
 fn finding(rule: AlertRule, series: AlertSeries, step: u64, value: f64, allowed: f64, message: String) -> Raised {
     Raised {
         rule,
@@ -44,11 +44,11 @@ fn phase(begins: bool) -> AlertPhase {
     if begins { AlertPhase::Begins } else { AlertPhase::Ends }
 }
 
-// The signatures are Python's: see _trainmon.pyi, which also says what each method does.
+// _trainmon.pyi declares the signatures and documents each method.
 #[pymethods]
 impl PyFindings {
     #[pyo3(signature = (begins, findings, step, kind, name, vpp_stage, differing, message))]
-    #[expect(clippy::too_many_arguments, reason = "of Python's function")]
+    #[expect(clippy::too_many_arguments, reason = "arguments of a Python method")]
     fn raise_replica_mismatch(
         &self,
         py: Python<'_>,
@@ -74,7 +74,7 @@ impl PyFindings {
 
     /// `findings`: windows of steps since it began; `lag` and `allowed`: seconds per step.
     #[pyo3(signature = (begins, findings, step, group, lag, allowed, message))]
-    #[expect(clippy::too_many_arguments, reason = "of Python's function")]
+    #[expect(clippy::too_many_arguments, reason = "arguments of a Python method")]
     fn raise_straggler(
         &self,
         py: Python<'_>,

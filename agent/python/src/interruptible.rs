@@ -1,5 +1,4 @@
-//! Waits that Ctrl-C shortens. Python runs signal handlers between two of its own instructions, and there are none
-//! here.
+//! Waits that Ctrl-C shortens. Python runs signal handlers only between its own instructions, so native code must check.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +9,14 @@ use trainmon_agent::{wait_as_usual, wait_at_most};
 /// The interval between two checks for a signal.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The remaining wait after the first Ctrl-C.
+/// The longest wait after the first Ctrl-C.
 const SHORT: Duration = Duration::from_secs(1);
-/// The time to end after the next one, before the thread is abandoned.
+/// The time that the thread has to end after the second Ctrl-C, before it is abandoned.
 const LAST: Duration = Duration::from_millis(500);
 
-/// Runs `wait`, whose waits end as in `trainmon_service::wait_at_most`, without the interpreter. An exception of a
-/// signal handler meanwhile (usually `KeyboardInterrupt`) shortens it to a second, the next one ends it. Also returns
-/// the first exception, and `None` for a wait that did not end in time.
+/// Runs `wait`, whose waits end as in `trainmon_service::wait_at_most`, without the interpreter. An exception of a signal
+/// handler (usually `KeyboardInterrupt`) shortens it to 1 second, a second one ends it. Returns the result, `None` if the
+/// wait did not end in time, and the first exception.
 pub(crate) fn interruptibly<R: Send + 'static>(
     py: Python<'_>,
     wait: impl FnOnce() -> R + Clone + Send + 'static,

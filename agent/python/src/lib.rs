@@ -1,12 +1,12 @@
 //! `trainmon._trainmon`: the monitor for Python.
 //!
 //! Wraps `trainmon-agent` and depends neither on torch's library nor on a framework: tensors are Python objects, whose
-//! memory is found through their own attributes (`torch`, `tensor`). One wheel serves every torch from 2.1 on.
+//! memory is found through their attributes (`torch`, `tensor`). One wheel supports every torch from 2.1 on.
 //!
-//! `monitor` and `pending_step` are the classes, `shared` holds the meter that measures for them, `start` opens a
-//! monitor, `arguments` reads Python's arguments. `listener` receives the monitor's notices, `exit` orders the end,
-//! `program` is the command `trainmon`, and `tracker` exports steps to Weights & Biases or MLflow. The interface is
-//! described in `python/trainmon/_trainmon.pyi`.
+//! `monitor` and `pending_step` are the classes, `shared` holds their meter, `start` opens a monitor, and `arguments`
+//! reads Python's arguments. `listener` receives the monitor's notices, `exit` handles the end of the interpreter,
+//! `program` is the command `trainmon`, and `tracker` exports steps to Weights & Biases or MLflow.
+//! `python/trainmon/_trainmon.pyi` declares the interface.
 
 mod alert_state;
 mod arguments;
@@ -76,27 +76,27 @@ mod _trainmon {
     #[pymodule_export]
     use super::program::run_program;
 
-    /// The tail of a parameter's name that identifies its place in the model.
+    /// Returns the tail of a parameter's name that identifies the parameter in the model.
     #[pyfunction]
     fn squash_name(name: &str) -> &str {
         trainmon_agent::core::config::squash_name(name)
     }
 
-    /// Refuses a name that no run can have.
+    /// Raises an error if a run cannot have this name.
     #[pyfunction]
     fn check_run_name(name: &str) -> PyResult<()> {
         trainmon_agent::check_run_name(name).map_err(|error| super::start::name_error(&error))
     }
 
-    /// The candidate most similar to a name.
+    /// Returns the candidate most similar to a name.
     #[pyfunction]
-    #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
+    #[expect(clippy::needless_pass_by_value, reason = "Python passes owned values")]
     fn did_you_mean(name: &str, candidates: Vec<String>) -> Option<String> {
         let candidates = candidates.iter().map(String::as_str);
         trainmon_agent::core::config::did_you_mean(name, candidates).map(str::to_owned)
     }
 
-    /// A message made safe to print.
+    /// Returns a message that is safe to print.
     #[pyfunction]
     fn printable(message: &str) -> String {
         trainmon_agent::core::printable(message).into_owned()

@@ -1,5 +1,5 @@
-//! The output of the monitor's messages: the caller's function, else Python's `logging` if the script has configured
-//! it, else standard error.
+//! The output of the monitor's messages: the caller's function, else Python's `logging` if the script has configured it,
+//! else standard error.
 
 use pyo3::prelude::*;
 use trainmon_agent::{Notice, Notices, Severity};
@@ -7,7 +7,7 @@ use trainmon_agent::{Notice, Notices, Severity};
 use crate::discard_error::discard;
 use crate::exit::{is_terminating, with_python};
 
-/// The notices of a monitor: `listener(severity, message, hint)` if there is one.
+/// Returns the notices of a monitor, which call `listener(severity, message, hint)` if there is one.
 pub(crate) fn notices(py: Python<'_>, listener: Option<Py<PyAny>>) -> Notices {
     if let Some(listener) = listener {
         return heard_by(move |notice| with_python(|py| call(py, &listener, notice).is_some()).unwrap_or(false));
@@ -15,7 +15,7 @@ pub(crate) fn notices(py: Python<'_>, listener: Option<Py<PyAny>>) -> Notices {
     let route = py.import("trainmon.common.notices").and_then(|notices| notices.getattr("route"));
     match route.map(Bound::unbind) {
         Ok(route) => heard_by(move |notice| {
-            // At a SIGTERM no thread may wait for the interpreter: the training may be hanging while it holds it.
+            // After SIGTERM no thread may wait for the interpreter: a hanging training may hold it.
             if is_terminating() {
                 return false;
             }
@@ -29,7 +29,7 @@ pub(crate) fn notices(py: Python<'_>, listener: Option<Py<PyAny>>) -> Notices {
     }
 }
 
-/// Notices that go to standard error unless `hears` accepts them.
+/// Returns notices that go to standard error unless `hears` accepts them.
 fn heard_by(hears: impl Fn(&Notice) -> bool + Send + Sync + 'static) -> Notices {
     Notices::new(move |notice| {
         if !hears(notice) {
@@ -38,9 +38,9 @@ fn heard_by(hears: impl Fn(&Notice) -> bool + Send + Sync + 'static) -> Notices 
     })
 }
 
-/// The function's result; `None` if it raised.
+/// Calls the listener and returns its result; `None` if it raised.
 fn call<'py>(py: Python<'py>, listener: &Py<PyAny>, notice: &Notice) -> Option<Bound<'py, PyAny>> {
-    // The notice may come while the host's own exception is being raised (when an object is dropped, for example).
+    // The host's own exception may be in flight, for example when an object is dropped.
     let hosts_own = PyErr::take(py);
     let severity = severity_name(notice.severity);
     let result = listener.bind(py).call1((severity, &notice.message, &notice.hint));
@@ -51,7 +51,7 @@ fn call<'py>(py: Python<'py>, listener: &Py<PyAny>, notice: &Notice) -> Option<B
     answer
 }
 
-/// The name of a severity.
+/// Returns the name of a severity in Python.
 pub(crate) fn severity_name(severity: Severity) -> &'static str {
     match severity {
         Severity::Info => "info",

@@ -27,7 +27,7 @@ use crate::shared::Shared;
 use crate::tensor::HostTensor;
 use crate::{alert_state, parts, start, values};
 
-/// One rank's monitor. Its threads end with `shutdown`, or when the object is destroyed.
+/// One rank's monitor. Its threads end in `shutdown` or when the object is destroyed.
 #[pyclass(frozen, name = "Monitor", module = "trainmon._trainmon")]
 pub(crate) struct PyMonitor(Detached<Arc<Shared>>);
 
@@ -41,9 +41,9 @@ impl PyMonitor {
     }
 }
 
-// The signatures are Python's: see _trainmon.pyi, which also says what each method does.
+// _trainmon.pyi declares the signatures and documents each method.
 #[pymethods]
-#[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
+#[expect(clippy::needless_pass_by_value, reason = "Python passes owned values")]
 impl PyMonitor {
     #[staticmethod]
     #[pyo3(signature = (
@@ -147,7 +147,7 @@ impl PyMonitor {
 
     fn leaves_out(&self, tensor_id: u32, kind: KindNumber) -> bool {
         let monitor = self.monitor();
-        // Everything is measured without a budget: one load.
+        // Without a budget everything is measured; this check costs one load.
         if monitor.sampling_stride() == 1 || monitor.wants(TensorId(tensor_id), kind.0) {
             return false;
         }
@@ -251,7 +251,7 @@ impl PyMonitor {
         found.unwrap_or_default().into_iter().map(hangs::described).collect()
     }
 
-    /// Created each time: it holds only the monitor.
+    /// Returns a new object, which holds only the monitor.
     #[getter]
     fn findings(&self) -> PyFindings {
         PyFindings::new(&self.0)
@@ -329,7 +329,7 @@ impl PyMonitor {
         grad_norm: Option<f64>,
         framework_grad_norm: Option<f64>,
     ) {
-        // This rank's records may be only a part.
+        // The norm of this rank's records may be that of a part only.
         let grad_norm = grad_norm.map_or(GradNorm::Unknown, GradNorm::Known);
         self.monitor().end_step(StepFacts { loss, learning_rate, grad_norm, framework_grad_norm });
     }
@@ -353,7 +353,7 @@ impl PyMonitor {
 
     fn add_cost(&self, phase: &str, seconds: f64) -> PyResult<()> {
         let phase = phase_of(phase)?;
-        // A clock that ran backwards adds no cost.
+        // Negative seconds, from a clock that went backwards, add no cost.
         let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
         self.monitor().guard("add_cost", || self.monitor().add_cost(phase, time));
         Ok(())

@@ -2,11 +2,11 @@
 
 use trainmon_agent::core::{HeldPart, ParameterParts, TensorInfo};
 
-/// Whether it counts in sums over ranks, and its number of elements; `None` if unknown.
+/// Whether a part counts in sums over ranks, and its number of elements; `None` if unknown.
 type ContentPart = Option<(bool, Option<u64>)>;
 
-/// Name, model chunk, the name in the whole model, elements over all ranks; the parts of values, gradient and moments;
-/// whether the ranks that hold the values are those that step them.
+/// Name, model chunk, name in the whole model, elements over all ranks; the parts of values, gradient and moments;
+/// whether the ranks that hold the values also update them.
 pub(crate) type ParameterLayout = (String, u32, String, u64, [ContentPart; 3], bool);
 
 pub(crate) fn parts_of(

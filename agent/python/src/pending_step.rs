@@ -1,4 +1,4 @@
-//! The class `PendingStep`: readings that come after the end of their step.
+//! The class `PendingStep`: readings that arrive after the end of their step.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) struct PyPendingStep(Detached<PendingState>);
 struct PendingState {
     shared: Arc<Shared>,
     step: Step,
-    /// The statistics of each kind in this step: live control may change them before the readings come.
+    /// The statistics of each kind in this step: live control may change them before the readings arrive.
     statistics: [StatisticSet; Kind::ALL.len()],
     /// `None` once released.
     pending: Mutex<Option<PendingStep>>,
@@ -63,10 +63,11 @@ impl<'a, 'py> Table<'a, 'py> {
         Ok(Self { rows: shape.elements() / COLUMNS, tensor })
     }
 
-    /// The rows from `first` on.
+    /// Returns `count` rows from `first` on.
     fn rows(&self, first: usize, count: usize) -> PyResult<Vec<DeviceRow>> {
         if first.checked_add(count).is_none_or(|end| end > self.rows) {
-            let message = format!("table: expected {count} rows from row {first} on, found {} rows in all", self.rows);
+            let end = first.saturating_add(count);
+            let message = format!("table: rows {first}..{end} are out of range: it has rows 0..{}", self.rows);
             return Err(PyValueError::new_err(message));
         }
         let read = self.tensor.view().map(|view| {
@@ -82,7 +83,7 @@ impl<'a, 'py> Table<'a, 'py> {
     }
 }
 
-/// A late number by the name of its setter.
+/// Returns the late number with this name.
 fn late_number(name: &str) -> PyResult<LateNumber> {
     match name {
         "loss" => Ok(LateNumber::Loss),
@@ -101,16 +102,16 @@ impl PyPendingStep {
         Self(Detached::new(PendingState { shared: Arc::clone(shared), step, statistics, pending }))
     }
 
-    /// Records a reading. One that comes after the release is counted as not measured.
+    /// Records a reading. After the release, it counts as not measured.
     fn record(&self, label: Label, reading: impl Into<Reading>) {
         self.record_all(std::iter::once((label, reading.into())));
     }
 
-    /// Records readings, as [`record`](Self::record).
+    /// Records readings like [`record`](Self::record).
     fn record_all(&self, found: impl Iterator<Item = (Label, Reading)>) {
         let state = &self.0;
         let Some(pending) = &*self.0.pending.lock() else {
-            let why = "it was delivered after its step had been released";
+            let why = "it arrived after its step was released";
             return found.for_each(|(label, _)| self.refuse(label, why));
         };
         let mut latest = state.shared.meter.latest().map(|latest| latest.of_step(state.step));
@@ -136,9 +137,9 @@ impl PyPendingStep {
     }
 }
 
-// The signatures are Python's: see _trainmon.pyi, which also says what each method does.
+// _trainmon.pyi declares the signatures and documents each method.
 #[pymethods]
-#[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
+#[expect(clippy::needless_pass_by_value, reason = "Python passes owned values")]
 impl PyPendingStep {
     #[getter]
     fn step(&self) -> u64 {
@@ -234,7 +235,7 @@ impl PyPendingStep {
 
     fn release(&self) {
         let pending = self.0.pending.lock().take();
-        // Dropped outside the lock: the batch leaves now, and a listener may be called.
+        // Dropped outside the lock: this sends the batch, and may call a listener.
         drop(pending);
     }
 }

@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 /// Runs a command line and returns the exit status.
 #[pyfunction]
 pub(crate) fn run_program(py: Python<'_>, arguments: Vec<OsString>) -> PyResult<u8> {
-    // Python's handler only sets a flag for an interpreter that does not run until the command has ended. On threads
-    // other than the main one this raises: there Ctrl-C is handled as usual.
+    // Python's handler only sets a flag, and the interpreter does not run until the command has ended. On other threads
+    // than the main one this call raises, and Ctrl-C is handled as usual.
     let before = end_by_interrupt(py).unwrap_or(None);
     let status = py.detach(|| trainmon_cli::run(arguments));
     if let Some(handler) = before {
@@ -18,7 +18,7 @@ pub(crate) fn run_program(py: Python<'_>, arguments: Vec<OsString>) -> PyResult<
     Ok(status)
 }
 
-/// Lets SIGINT end the process if Python would raise `KeyboardInterrupt`; other handlers stay. Returns the replaced
+/// Lets SIGINT end the process if Python's default handler is installed; keeps other handlers. Returns the replaced
 /// handler.
 fn end_by_interrupt(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     let signal = py.import("signal")?;

@@ -1,12 +1,12 @@
-//! The agreement of ranks through Python: an object with `put_leader_state`, `leader_state`, `put_rank_state` and
-//! `rank_state`.
+//! The store for the agreement of ranks, implemented by a Python object with `put_leader_state`, `leader_state`,
+//! `put_rank_state` and `rank_state`.
 
 use std::io;
 
 use pyo3::prelude::*;
 use trainmon_agent::RankStore;
 
-/// Calls Python from one of the monitor's threads.
+/// A store that calls Python from one of the monitor's threads.
 pub(crate) struct PyRankStore(Py<PyAny>);
 
 impl PyRankStore {
@@ -15,7 +15,7 @@ impl PyRankStore {
     }
 
     fn call<T>(&self, body: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> io::Result<T> {
-        // The interpreter may be ending: it is not called then.
+        // Do not call an interpreter that is ending.
         let called = Python::try_attach(|py| body(self.0.bind(py)));
         match called {
             Some(outcome) => outcome.map_err(|error| io::Error::other(error.to_string())),

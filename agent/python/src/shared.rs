@@ -12,7 +12,7 @@ use trainmon_agent::stats::{fingerprints, sign_agreement};
 
 use crate::tensor::HostTensor;
 
-/// Shared by the Python object and the interpreter's end.
+/// The state shared by the Python object and the handler of the interpreter's end.
 pub(crate) struct Shared {
     pub(crate) monitor: Monitor,
     pub(crate) meter: Meter,
@@ -25,7 +25,7 @@ impl Shared {
         Self { meter: Meter::new(monitor.clone()).with_latest(), monitor, live_ops: Mutex::default() }
     }
 
-    /// The statistics measured now of this kind; none if it is not measured.
+    /// Returns the statistics that are measured of this kind now; none if it is not measured.
     pub(crate) fn statistics_of(&self, kind: Kind) -> Vec<Statistic> {
         if self.monitor.request(kind).is_none() {
             return Vec::new();
@@ -34,18 +34,18 @@ impl Shared {
         self.ops_since_set().or_else(planned).unwrap_or_default()
     }
 
-    /// The config, including changes by live control.
+    /// Returns the config, including changes by live control.
     fn config_now(&self) -> Config {
         self.monitor.config().with_plan(&self.monitor.plan())
     }
 
-    /// The statistics of `set_ops`, unless live control has changed the plan since.
+    /// Returns the statistics of `set_ops`, unless live control has changed the plan since.
     fn ops_since_set(&self) -> Option<Vec<Statistic>> {
         let version = self.monitor.plan_version();
         self.live_ops.lock().as_ref().filter(|(of, _)| *of == version).map(|(_, ops)| ops.clone())
     }
 
-    /// The statistics measured now, of any kind.
+    /// Returns the statistics that are measured of any kind now.
     pub(crate) fn statistics(&self) -> Vec<Statistic> {
         if let Some(ops) = self.ops_since_set() {
             return ops;
@@ -59,17 +59,17 @@ impl Shared {
         all
     }
 
-    /// Measures other statistics from now on. Unknown names cause a warning.
+    /// Sets the measured statistics. Unknown names cause a warning.
     pub(crate) fn set_ops(&self, names: &[String]) -> Vec<Statistic> {
         let mut known = Vec::with_capacity(names.len());
         for name in names {
             match Statistic::from_name(name) {
                 Some(statistic) => known.push(statistic),
-                // Always written.
+                // These are always written.
                 None if name == "shape" || name == "dtype" => {}
                 None => self.monitor.warn(
-                    format!("op `{name}`: unknown, so it is ignored"),
-                    Some(format!("expected some of {}", Statistic::ALL.map(Statistic::name).join(", "))),
+                    format!("the unknown op `{name}` is ignored"),
+                    Some(format!("use ops of this list: {}", Statistic::ALL.map(Statistic::name).join(", "))),
                 ),
             }
         }
@@ -78,13 +78,13 @@ impl Shared {
         ops
     }
 
-    /// The magnitude below which an element counts as zero.
+    /// Returns the magnitude below which an element counts as zero.
     pub(crate) fn eps(&self) -> f64 {
         let config = self.config_now();
         signals(&config).next().map_or(0.0, |signal| signal.eps)
     }
 
-    /// The fingerprints of host tensors' bytes; `None` for one that cannot be read.
+    /// Returns the fingerprints of host tensors' bytes; `None` for one that cannot be read.
     pub(crate) fn fingerprints(&self, shown: &[Bound<'_, PyAny>]) -> Vec<Option<u64>> {
         let start = Instant::now();
         let mut found = vec![None; shown.len()];
@@ -102,7 +102,7 @@ impl Shared {
         found
     }
 
-    /// The sign agreement of two tensors; the time is counted, the result returned to the caller.
+    /// Returns the sign agreement of two tensors without recording it; the time is counted.
     pub(crate) fn sign_agreement(&self, gradient: &Bound<'_, PyAny>, moment: &Bound<'_, PyAny>) -> Option<f64> {
         let start = Instant::now();
         let gradient = HostTensor::describe(gradient).ok()?;

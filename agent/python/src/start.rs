@@ -11,7 +11,7 @@ use trainmon_agent::{Monitor, Options, RankError, Ranks, RunNameError, StartErro
 use crate::config::{PyConfig, variable};
 use crate::tracker::trackers;
 
-/// The tasks of a front that the package performs: all of them.
+/// The front tasks that the package performs: all of them.
 const TASKS: [FrontTask; 8] = [
     FrontTask::PrintStruct,
     FrontTask::StackInfo,
@@ -49,7 +49,7 @@ pub(crate) fn name_error(error: &RunNameError) -> PyErr {
     PyValueError::new_err(format!("{error}\n  hint: {}", error.hint()))
 }
 
-/// A file layout by its name in a config.
+/// Returns the file layout with this name in a config.
 pub(crate) fn layout(name: &str) -> PyResult<FileLayout> {
     match name {
         "run" => Ok(FileLayout::Run),
@@ -58,7 +58,7 @@ pub(crate) fn layout(name: &str) -> PyResult<FileLayout> {
     }
 }
 
-/// The script's file name without its suffix; for a package that runs as one (`python -m`), the package's name.
+/// Returns the script's file name without its suffix, or the name of a package that runs as a script (`python -m`).
 fn program(py: Python<'_>) -> Option<String> {
     let arguments = py.import("sys").and_then(|sys| sys.getattr("argv")).ok()?;
     let script: PathBuf = arguments.get_item(0).and_then(|first| first.extract()).ok()?;
@@ -70,11 +70,11 @@ fn program(py: Python<'_>) -> Option<String> {
     }
 }
 
-/// This process's place in the job: from the caller if it gives one, else from the launcher.
+/// Returns the ranks of this process: from the caller if it passes one, else from the launcher.
 pub(crate) fn ranks(rank: Option<u32>, local_rank: Option<u32>, world_size: Option<u32>) -> PyResult<Ranks> {
     let ranks = if let Some(rank) = rank {
-        // A launcher's environment may be incomplete or another job's: values that follow from the rank are not read
-        // from it.
+        // The launcher's environment may be incomplete or belong to another job, so values that follow from the rank are
+        // not read from it.
         Ranks {
             rank: Rank(rank),
             local_rank: Rank(local_rank.unwrap_or(rank)),
@@ -92,7 +92,7 @@ pub(crate) fn ranks(rank: Option<u32>, local_rank: Option<u32>, world_size: Opti
     };
     if ranks.rank.0 >= ranks.world_size {
         let (rank, size) = (ranks.rank, ranks.world_size);
-        return Err(PyRuntimeError::new_err(format!("rank {rank} is outside a job of {size} processes")));
+        return Err(PyRuntimeError::new_err(format!("rank {rank} is out of range: the world size is {size}")));
     }
     Ok(ranks)
 }

@@ -1,4 +1,4 @@
-//! A tensor from Python: the location of its memory, checked before it is read.
+//! Tensors from Python: finds their memory and checks it before reading.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -9,38 +9,38 @@ use trainmon_agent::front::{Found, Readable};
 use crate::discard_error::discard;
 use crate::torch::{Class, Torch};
 
-/// From this size on other Python threads may run while a tensor is read: 16 Ki elements take some microseconds, about
-/// as long as releasing and reacquiring the interpreter.
+/// The number of elements from which the interpreter is released while a tensor is read. Reading 16 Ki elements takes a
+/// few microseconds, about as long as releasing and reacquiring the interpreter.
 const LARGE: usize = 16 << 10;
 
 /// The reason why a tensor's memory cannot be measured in place.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum Unreadable {
-    /// Not a tensor at all.
+    /// Not a tensor.
     #[error("expected a torch tensor, found `{class}`")]
     Foreign {
-        /// A tensor that wraps other tensors, or none.
+        /// The object's class.
         class: String,
     },
-    /// A tensor around other tensors, or around nothing.
+    /// A tensor that wraps other tensors, or none.
     #[error("a `{class}` has no memory of its own")]
     Wrapper {
-        /// Its class.
+        /// The tensor's class.
         class: String,
     },
-    /// It is in a device's memory, or is a meta tensor.
+    /// A tensor in a device's memory, or a meta tensor.
     #[error("the tensor is on `{device}`, not in host memory")]
     OnDevice {
         /// Torch's name of the device.
         device: String,
     },
-    /// Sparse, or other memory that is not plain.
-    #[error("only strided tensors can be measured, this one is `{layout}`")]
+    /// A sparse tensor, or another layout without plain memory.
+    #[error("only strided tensors can be measured; this one is `{layout}`")]
     NotStrided {
         /// Torch's name of the layout.
         layout: String,
     },
-    /// The memory holds the conjugate or the negative of the values.
+    /// A tensor whose memory holds the conjugate or the negative of its values.
     #[error("the tensor is a pending conjugate or negative")]
     NotResolved,
     /// A quantised or packed element type.
@@ -49,50 +49,50 @@ pub(crate) enum Unreadable {
         /// Torch's name of the type.
         dtype: String,
     },
-    /// The storage was freed or cut short (by FSDP between uses, for example).
+    /// The storage was freed or truncated, for example by FSDP between uses.
     #[error("the tensor's storage has {held} of the required {needed} bytes: it was freed or resized")]
     Storage {
         /// Bytes from the storage's start to the tensor's last element.
         needed: u128,
-        /// Bytes the storage has.
+        /// Bytes in the storage.
         held: u128,
     },
-    /// Sizes that do not make a tensor.
+    /// The sizes are invalid.
     #[error(transparent)]
     Shape(#[from] ShapeError),
-    /// The memory itself was refused.
+    /// The memory was refused.
     #[error(transparent)]
     View(#[from] ViewError),
     /// Torch raised an error.
     #[error("torch: {message}")]
     Torch {
-        /// The first line of its message.
+        /// The first line of torch's message.
         message: String,
     },
 }
 
-/// Address, type, sizes and strides of a host tensor; equal for equal memory.
+/// Address, dtype, sizes and strides of a tensor; equal for equal memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) address: usize,
     pub(crate) dtype: Dtype,
     pub(crate) shape: Shape,
-    /// In elements, one per size.
+    /// The strides in elements, one per size.
     strides: [i64; MAX_DIMS],
 }
 
 impl Layout {
-    /// Bytes of all elements.
+    /// Returns the bytes of all elements.
     pub(crate) fn bytes(&self) -> usize {
         self.shape.elements() * self.dtype.size()
     }
 
-    /// In elements, one per size.
+    /// Returns the strides in elements, one per size.
     pub(crate) fn strides(&self) -> &[i64] {
         &self.strides[..self.shape.dims().len()]
     }
 
-    /// Bytes from the storage's start to the end of the last element; `None` if that overflows.
+    /// Returns the bytes from the storage's start to the end of the last element; `None` if that overflows.
     fn end(&self, storage_offset: i64) -> Option<u128> {
         let reach = |(&size, &stride): (&i64, &i64)| i128::from(size - 1).checked_mul(i128::from(stride));
         let last = self
@@ -106,7 +106,7 @@ impl Layout {
     }
 }
 
-/// The layout of a tensor on any device: its memory must not be read here. Cost: about a microsecond.
+/// Returns the layout of a tensor on any device, without reading its memory. Cost: about 1 microsecond.
 pub(crate) fn layout_anywhere(object: &Bound<'_, PyAny>) -> Result<Layout, Unreadable> {
     let (torch, class) = torch_and_class(object)?;
     let py = object.py();
@@ -120,15 +120,15 @@ pub(crate) fn layout_anywhere(object: &Bound<'_, PyAny>) -> Result<Layout, Unrea
 pub(crate) enum Tracked {
     /// A program's tensor, created above autograd.
     Yes,
-    /// It may be a tensor of the dispatcher, below autograd.
+    /// Possibly a tensor of the dispatcher, below autograd.
     Unknown,
 }
 
-/// A tensor whose memory can be read; borrowed, so that it stays alive.
+/// A tensor whose memory can be read. The borrow keeps it alive.
 pub(crate) struct HostTensor<'a, 'py> {
     object: &'a Bound<'py, PyAny>,
     pub(crate) layout: Layout,
-    /// Torch's count of writes to the tensor; `None` if there is none.
+    /// Torch's count of writes to the tensor, if it has one.
     pub(crate) version: Option<i64>,
 }
 
@@ -142,8 +142,8 @@ impl<'a, 'py> HostTensor<'a, 'py> {
             .unwrap_or_else(|error| Err(torch_says(py, error)))
     }
 
-    /// As [`describe`](Self::describe), if the caller has ensured that no mode of the host sees the reading of a plain
-    /// tensor: at half the cost.
+    /// Like [`describe`](Self::describe) at half the cost. The caller must ensure that reading a plain tensor calls no mode
+    /// of the host.
     pub(crate) fn describe_unseen(object: &'a Bound<'py, PyAny>, tracked: Tracked) -> Result<Self, Unreadable> {
         let (torch, class) = torch_and_class(object)?;
         let py = object.py();
@@ -152,7 +152,7 @@ impl<'a, 'py> HostTensor<'a, 'py> {
         read.unwrap_or_else(|error| Err(torch_says(py, error)))
     }
 
-    /// Reads the attributes, the cheapest refusal first. The outer error is torch's.
+    /// Reads the attributes, those with the cheapest checks first. The outer error is torch's.
     fn read_attributes(
         torch: &Torch,
         object: &'a Bound<'py, PyAny>,
@@ -166,7 +166,7 @@ impl<'a, 'py> HostTensor<'a, 'py> {
         Ok(Self::read_memory(torch, object, tracked)?.map(|(layout, version)| Self { object, layout, version }))
     }
 
-    /// The location of the memory, on any device, and torch's count of writes to it.
+    /// Reads the location of the memory, on any device, and torch's count of writes to it.
     fn read_memory(
         torch: &Torch,
         object: &Bound<'py, PyAny>,
@@ -207,11 +207,11 @@ impl<'a, 'py> HostTensor<'a, 'py> {
             Ok(fills) => fills,
             Err(refused) => return Ok(Err(refused)),
         };
-        // Inference tensors have no version; torch raises then.
+        // Inference tensors have no version: torch raises.
         let version = object.getattr(intern!(py, "_version")).and_then(|version| version.extract());
         let version = version.map_err(|error| discard(py, error)).ok();
-        // A pending conjugate is a view of another tensor's memory. Autograd knows these, except views by `.data`,
-        // which are part of a complex tensor's memory. Checked last: it costs more than everything before.
+        // A pending conjugate is a view of another tensor's memory. Autograd tracks such views, except those from `.data`,
+        // which cover a part of a complex tensor's memory. Checked last: it costs more than all checks before.
         let is_own = tracked == Tracked::Yes
             && fills_storage
             && version.is_some()
@@ -223,12 +223,12 @@ impl<'a, 'py> HostTensor<'a, 'py> {
         Ok(Ok((layout, version)))
     }
 
-    /// The description of this object for a meter; `None` is a missing tensor.
+    /// Describes an object for a meter; Python's `None` is a missing tensor.
     pub(crate) fn found(object: &'a Bound<'py, PyAny>) -> Result<Found<Self>, Unreadable> {
         if object.is_none() { Ok(Found::Missing) } else { Self::describe(object).map(Found::Here) }
     }
 
-    /// Passes the memory to `work`; the interpreter is released meanwhile for large tensors.
+    /// Passes the memory to `work`, with the interpreter released for large tensors.
     pub(crate) fn read<R: Send>(&self, work: impl FnOnce(&TensorView<'_>) -> R + Send) -> Result<R, Unreadable> {
         let view = self.view()?;
         Ok(self.run(view.elements(), || work(&view)))
@@ -238,9 +238,9 @@ impl<'a, 'py> HostTensor<'a, 'py> {
 impl Readable for HostTensor<'_, '_> {
     type Unreadable = Unreadable;
 
-    /// Sound because `describe` has just found every element inside the storage, and `self` borrows the object: neither
-    /// the tensor nor its storage can go before the view. Resizing a storage or writing into it from another thread
-    /// during a hook would break the training itself: torch runs hooks between the operators that write.
+    /// Returns the view. Sound because `describe` has just found every element inside the storage, and `self` borrows the
+    /// object, so that the view does not outlive the tensor or its storage. Another thread that resized or wrote the
+    /// storage during a hook would break the training itself: torch runs hooks between the operators that write.
     #[expect(unsafe_code, reason = "the memory is torch's")]
     fn view(&self) -> Result<TensorView<'_>, Unreadable> {
         let Layout { address, dtype, shape, .. } = &self.layout;
@@ -253,7 +253,7 @@ impl Readable for HostTensor<'_, '_> {
         self.version
     }
 
-    /// Releases the interpreter during long work.
+    /// Runs `body`, with the interpreter released if it is long.
     fn run<R: Send>(&self, elements: usize, body: impl FnOnce() -> R + Send) -> R {
         if elements >= LARGE { self.object.py().detach(body) } else { body() }
     }
@@ -270,7 +270,7 @@ fn torch_and_class(object: &Bound<'_, PyAny>) -> Result<(&'static Torch, Class),
     }
 }
 
-/// Checks that the layout is within its storage, and returns whether it covers all of it.
+/// Checks that the layout is within its storage and returns whether it covers all of it.
 fn check_storage(object: &Bound<'_, PyAny>, layout: &Layout) -> PyResult<Result<bool, Unreadable>> {
     let py = object.py();
     if layout.shape.elements() == 0 {
@@ -278,7 +278,7 @@ fn check_storage(object: &Bound<'_, PyAny>, layout: &Layout) -> PyResult<Result<
     }
     let offset: i64 = object.call_method0(intern!(py, "storage_offset"))?.extract()?;
     let storage = object.call_method0(intern!(py, "untyped_storage"))?;
-    // The length of a storage is in bytes.
+    // The length of an untyped storage is in bytes.
     let held = storage.len()? as u64;
     let needed = layout.end(offset).unwrap_or(u128::MAX);
     if needed > u128::from(held) {
@@ -287,7 +287,7 @@ fn check_storage(object: &Bound<'_, PyAny>, layout: &Layout) -> PyResult<Result<
     Ok(Ok(layout.bytes() as u64 == held))
 }
 
-/// Sizes or strides and their number, without an allocation.
+/// Returns sizes or strides and their number, without an allocation.
 fn numbers(tuple: &Bound<'_, PyAny>) -> PyResult<Result<([i64; MAX_DIMS], usize), ShapeError>> {
     let tuple = tuple.cast::<PyTuple>()?;
     let len = tuple.len();
@@ -301,7 +301,7 @@ fn numbers(tuple: &Bound<'_, PyAny>) -> PyResult<Result<([i64; MAX_DIMS], usize)
     Ok(Ok((numbers, len)))
 }
 
-/// The name of an object's class, without its module.
+/// Returns the name of an object's class, without its module.
 pub(crate) fn class_name(object: &Bound<'_, PyAny>) -> String {
     object.get_type().name().map_or_else(|_unnamed| "?".to_owned(), |name| name.to_string())
 }

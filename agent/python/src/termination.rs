@@ -1,8 +1,8 @@
-//! SIGTERM without another handler: the measurements are delivered, then the signal ends the process as usual.
+//! Handles SIGTERM if nothing else does: delivers the measurements, then lets the signal end the process as usual.
 //!
-//! A launcher sends it to the other ranks when one has failed, and their training threads may be hanging in a
-//! collective then. It is therefore caught below Python, whose handlers would wait for that thread. Python does not see
-//! this handler: a script finds the default action, and its own handler replaces this one.
+//! When one rank has failed, a launcher sends SIGTERM to the others, whose training threads may hang in a collective. The
+//! handler is therefore installed below Python, whose handlers would wait for that thread. It is invisible to Python: a
+//! script finds the default action, and its own handler replaces this one.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use libc::{c_int, c_void};
 
-/// The process of the thread below; a forked child has the handler, but not the thread.
+/// The process that has the delivery thread; a forked child has the handler, but not the thread.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
-/// The pipe by which the handler wakes the thread.
+/// The pipe with which the handler wakes the thread.
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 static INSTALL: Once = Once::new();
 
-/// Calls `deliver` on a thread of its own when the process receives SIGTERM, unless the script or a library handles it.
-/// If this cannot be set up, SIGTERM ends the process as without trainmon.
+/// Calls `deliver` on a separate thread when the process receives SIGTERM, unless the script or a library handles it. If
+/// this cannot be set up, SIGTERM ends the process as without trainmon.
 pub(crate) fn deliver_before_sigterm(deliver: fn()) {
     INSTALL.call_once(|| {
         if !is_default() {
@@ -42,7 +42,7 @@ pub(crate) fn deliver_before_sigterm(deliver: fn()) {
     });
 }
 
-/// Only async-signal-safe work: two loads and system calls.
+/// The signal handler. Does only async-signal-safe work: two loads and system calls.
 extern "C" fn asked_to_end(_signal: c_int) {
     #[expect(unsafe_code, reason = "system calls of a signal handler")]
     // SAFETY: `getpid` and `write` are async-signal-safe; the byte is on the stack, the descriptor is never closed.
@@ -59,9 +59,9 @@ extern "C" fn asked_to_end(_signal: c_int) {
     }
 }
 
-/// Lets the default action happen, at the latest when the handler returns. Async-signal-safe.
+/// Restores and triggers the default action, which happens at the latest when the handler returns. Async-signal-safe.
 fn end_by_sigterm() {
-    #[expect(unsafe_code, reason = "system calls without memory")]
+    #[expect(unsafe_code, reason = "system calls that access no memory")]
     // SAFETY: only integers are passed.
     unsafe {
         libc::signal(libc::SIGTERM, libc::SIG_DFL);
@@ -71,8 +71,8 @@ fn end_by_sigterm() {
 
 /// Whether the signal has its default action.
 fn is_default() -> bool {
-    #[expect(unsafe_code, reason = "a system call that fills a struct of ours")]
-    // SAFETY: `sigaction` is plain data, for which zero is a value; only it is written.
+    #[expect(unsafe_code, reason = "a system call that fills a local struct")]
+    // SAFETY: `sigaction` is plain data, for which zero is valid; the call writes nothing else.
     unsafe {
         let mut now: libc::sigaction = std::mem::zeroed();
         libc::sigaction(libc::SIGTERM, std::ptr::null(), &raw mut now) == 0 && now.sa_sigaction == libc::SIG_DFL
@@ -80,13 +80,13 @@ fn is_default() -> bool {
 }
 
 fn handle() {
-    #[expect(unsafe_code, reason = "a system call that reads a struct of ours")]
-    // SAFETY: as above; the handler is a plain function that lives as long as the program. Should it fail, the default
+    #[expect(unsafe_code, reason = "a system call that reads a local struct")]
+    // SAFETY: as above; the handler is a plain function that lives as long as the program. If the call fails, the default
     // action stays.
     unsafe {
         let mut ours: libc::sigaction = std::mem::zeroed();
         ours.sa_sigaction = asked_to_end as extern "C" fn(c_int) as usize;
-        // System calls of the training are restarted.
+        // Restart interrupted system calls of the training.
         ours.sa_flags = libc::SA_RESTART;
         libc::sigemptyset(&raw mut ours.sa_mask);
         let _default_stays = libc::sigaction(libc::SIGTERM, &raw const ours, std::ptr::null_mut());
@@ -95,15 +95,15 @@ fn handle() {
 
 fn pipe() -> Option<(OwnedFd, OwnedFd)> {
     let mut ends = [-1; 2];
-    #[expect(unsafe_code, reason = "a system call that makes two descriptors")]
-    // SAFETY: it writes two descriptors, which have no other owner.
+    #[expect(unsafe_code, reason = "a system call that creates two descriptors")]
+    // SAFETY: the call writes two descriptors, which have no other owner.
     unsafe {
         let made = libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) == 0;
         made.then(|| (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])))
     }
 }
 
-/// The handler may use it at any time.
+/// Leaks a descriptor, because the handler may use it at any time.
 fn keep_open(end: OwnedFd) -> RawFd {
     let number = end.as_raw_fd();
     std::mem::forget(end);

@@ -1,4 +1,4 @@
-//! Access to torch's objects. Torch is never imported here: a process with a tensor has imported it.
+//! Access to torch's objects. This module never imports torch: a process with a tensor has imported it.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -8,7 +8,7 @@ use trainmon_agent::core::Dtype;
 
 use crate::discard_error::discard;
 
-/// Torch's own objects, looked up once in a process: they live as long as torch does.
+/// Torch's objects, looked up once per process; they live as long as torch.
 pub(crate) struct Torch {
     tensor: Py<PyType>,
     parameter: Py<PyType>,
@@ -17,7 +17,7 @@ pub(crate) struct Torch {
     no_dispatch: Py<PyAny>,
     /// The context manager in which no `__torch_function__` is called.
     quiet: Py<PyAny>,
-    /// Whether a `TorchFunctionMode` of the host is on: it would see every attribute that is read.
+    /// Returns whether a `TorchFunctionMode` of the host is on, which every attribute access would call.
     mode_is_on: Py<PyAny>,
     dtypes: Vec<(Py<PyAny>, Dtype)>,
     /// `None` if torch does not expose its dispatch keys as numbers (2.1).
@@ -28,11 +28,11 @@ pub(crate) struct Torch {
 struct Dispatch {
     /// `torch._C._dispatch_keys`.
     keys: Py<PyAny>,
-    /// The keys of tensors whose memory holds other values than theirs: pending conjugates and negatives.
+    /// The keys of tensors whose memory differs from their values: pending conjugates and negatives.
     pending: u64,
 }
 
-/// How a tensor's class can be read.
+/// The ways to read a tensor of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// `torch.Tensor` or `torch.nn.Parameter`: reading an attribute runs no Python code.
@@ -42,7 +42,7 @@ pub(crate) enum Class {
     /// A subclass with its own dispatch (a `DTensor`, a `FakeTensor`): its memory is another tensor's, or does not
     /// exist.
     Wrapper,
-    /// No tensor.
+    /// Not a tensor.
     Foreign,
 }
 
@@ -60,7 +60,7 @@ impl Dispatch {
 }
 
 impl Torch {
-    /// Torch, if this process has imported it.
+    /// Returns torch, if this process has imported it.
     pub(crate) fn loaded(py: Python<'_>) -> PyResult<Option<&'static Self>> {
         if let Some(torch) = TORCH.get(py) {
             return Ok(Some(torch));
@@ -75,7 +75,7 @@ impl Torch {
     fn of(module: &Bound<'_, PyAny>) -> PyResult<Self> {
         let internals = module.getattr("_C")?;
         let tensor = module.getattr("Tensor")?.cast_into::<PyType>()?;
-        // A torch built without some type has no attribute for it.
+        // Torch has no attributes for types that it was built without.
         let dtypes = Dtype::ALL.into_iter().filter_map(|dtype| {
             let name = dtype.torch_name().trim_start_matches("torch.");
             Some((module.getattr(name).ok()?.unbind(), dtype))
@@ -92,7 +92,7 @@ impl Torch {
         })
     }
 
-    /// The class `torch.Tensor`.
+    /// Returns the class `torch.Tensor`.
     pub(crate) fn tensor<'py>(&self, py: Python<'py>) -> &Bound<'py, PyType> {
         self.tensor.bind(py)
     }
@@ -103,7 +103,7 @@ impl Torch {
         class == self.tensor.as_ptr().cast() || class == self.parameter.as_ptr().cast()
     }
 
-    /// The class of an object, as far as reading it depends on that.
+    /// Returns the class of an object, which determines how to read it.
     pub(crate) fn class_of(&self, object: &Bound<'_, PyAny>) -> PyResult<Class> {
         if self.is_plain(object) {
             return Ok(Class::Plain);
@@ -116,7 +116,7 @@ impl Torch {
         Ok(if dispatch.is(&self.no_dispatch) { Class::Subclass } else { Class::Wrapper })
     }
 
-    /// Runs `body` such that reading attributes calls no `__torch_function__`.
+    /// Runs `body` so that reading attributes calls no `__torch_function__`.
     pub(crate) fn quietly<R>(&self, py: Python<'_>, class: Class, body: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
         if class == Class::Plain && !self.mode_is_on.bind(py).call0()?.is_truthy()? {
             return body();
@@ -130,8 +130,8 @@ impl Torch {
 
     /// Whether the memory holds the conjugate or the negative of the values.
     ///
-    /// Uses the dispatch keys if they can be read: `is_neg` releases the interpreter on each call, and another thread
-    /// may keep it for milliseconds.
+    /// Uses the dispatch keys if available: `is_neg` releases the interpreter on each call, and another thread may then
+    /// hold it for milliseconds.
     pub(crate) fn is_pending(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = tensor.py();
         let Some(dispatch) = &self.dispatch else {
@@ -148,7 +148,7 @@ impl Torch {
         layout.is(&self.strided)
     }
 
-    /// The element type of a `torch.dtype`, if it can be measured.
+    /// Returns the element type of a `torch.dtype`, if it can be measured.
     pub(crate) fn dtype(&self, dtype: &Bound<'_, PyAny>) -> Option<Dtype> {
         self.dtypes.iter().find(|(known, _)| dtype.is(known)).map(|&(_, dtype)| dtype)
     }

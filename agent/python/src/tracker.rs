@@ -1,7 +1,7 @@
-//! The exporter of a step's numbers to an experiment tracker, a Python object of `trainmon.integrations`.
+//! Exports a step's numbers to an experiment tracker, a Python object of `trainmon.integrations`.
 //!
-//! Called on the sink's own thread, which takes the interpreter for each step. The outcome of a step with its alerts is
-//! in the delivery report: a tracker may have no run yet, or hold steps back until there is room for them.
+//! Called on the sink's thread, which attaches to the interpreter for each step. The delivery report contains the outcome
+//! of a step with its alerts: a tracker may have no run yet, or hold steps back until it can send them.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use trainmon_agent::exporters::{DeliveryReport, ExportError, ExportFailure, Expo
 use crate::discard_error::discard;
 use crate::exit::with_python;
 
-/// The maximum number of series: a tracker cannot show more in acceptable time. Further ones are skipped and reported.
+/// The maximum number of series that a tracker shows in acceptable time. Further ones are skipped with a warning.
 const MAX_SERIES: usize = 10_000;
 
 const NO_RUN: &str = "no run is active: steps are counted as lost until there is one";
 const TOO_MANY: &str = "the step has more than 10000 series: further ones are skipped";
 const TOO_MANY_HINT: &str = "list statistics in `layers`, or measure less: `targets`, `ops`";
-const NO_ROOM: &str = "the script ends fewer rows of the run with its own `log` than there are steps, and a row has room \
-                       for one; the others are counted as lost";
+const NO_ROOM: &str = "the script's own `log` calls end fewer rows than there are steps, and a row holds one step: the \
+                       other steps are counted as lost";
 const NO_ROOM_HINT: &str = "set \"wandb\": {\"commit\": true} if the script never logs with `step=`, or set `every`";
 const ENDED: &str = "the interpreter is ending: the step is counted as lost";
 
-/// The trackers that a config requests. None uses its package before there is data to send.
+/// Returns the trackers that a config requests. They use their packages only when there is data to send.
 pub(crate) fn trackers(py: Python<'_>, config: &Config, rank: Rank) -> Vec<Box<dyn Exporter>> {
     let mut found: Vec<Box<dyn Exporter>> = Vec::new();
     let mut add = |name, wanted: &Tracker, made: PyResult<Py<PyAny>>, hint| {
-        // The modules are our own, and import no optional package.
+        // trainmon's own modules import no optional package.
         let Ok(tracker) = made.map_err(|error| discard(py, error)) else { return };
         found.push(Box::new(TrackerExporter {
             name,
@@ -62,11 +62,11 @@ fn make<'py>(py: Python<'py>, module: &str, arguments: impl pyo3::call::PyCallAr
     Ok(py.import(module)?.getattr("Tracker")?.call1(arguments)?.unbind())
 }
 
-/// Calls a tracker. `log` returns None if no run is active, else the outcome of the oldest steps that it holds: the
-/// number of lost ones, then the number of sent ones; so does `finish`. `alert` returns whether a run is active.
+/// Calls a tracker. `log` and `finish` return None if no run is active, else the outcome of the oldest steps that the
+/// tracker holds: the number of lost ones, then of sent ones. `alert` returns whether a run is active.
 struct TrackerExporter {
     name: &'static str,
-    /// The hint if no run is active.
+    /// The hint for the case that no run is active.
     hint: &'static str,
     tracker: Py<PyAny>,
     every: u64,
@@ -77,7 +77,7 @@ struct TrackerExporter {
     report: Option<Arc<dyn DeliveryReport>>,
     /// The records of the steps that the tracker holds, oldest first.
     held: VecDeque<u64>,
-    /// Messages that were logged: once each.
+    /// The messages that were logged; each is logged once.
     told: HashSet<String>,
 }
 
@@ -101,7 +101,7 @@ impl TrackerExporter {
         }
     }
 
-    /// Reports the outcome of the oldest held steps: so many are lost, then so many sent.
+    /// Reports the outcome of the oldest held steps: first `lost` ones, then `sent` ones.
     fn settle(&mut self, (lost, sent): (usize, usize)) {
         let mut records = |steps: usize| self.held.drain(..steps.min(self.held.len())).sum::<u64>();
         let (failed, exported) = (records(lost), records(sent));
@@ -121,7 +121,7 @@ impl TrackerExporter {
         }
     }
 
-    /// The numbers of a step by name.
+    /// Returns the numbers of a step by name.
     fn numbers(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Vec<(String, f64)> {
         let cost = batch.cost.in_step().as_secs_f64();
         let facts = [
@@ -166,19 +166,19 @@ enum Lost {
     Raised(String),
 }
 
-/// The outcome of a call of the tracker.
+/// Returns the outcome of a call of the tracker.
 fn outcome<T>(called: Option<Result<Option<T>, String>>) -> Result<T, Lost> {
     called.ok_or(Lost::Ended)?.map_err(Lost::Raised)?.ok_or(Lost::NoRun)
 }
 
-/// An exception's message, on one line.
+/// Returns the first line of an exception's message.
 fn first_line(py: Python<'_>, error: PyErr) -> String {
     let text = error.to_string();
     discard(py, error);
     text.lines().next().unwrap_or_default().chars().take(300).collect()
 }
 
-/// A statistic as a number for a chart; `None` for checksums.
+/// Returns a statistic as a number for a chart; `None` for checksums.
 fn statistic_of(reading: &Reading, statistic: Statistic) -> Option<f64> {
     let stats = reading.tensor()?;
     match statistic {
@@ -205,7 +205,7 @@ impl Exporter for TrackerExporter {
     fn export(&mut self, names: &[TensorInfo], batch: &StepBatch) -> Result<(), ExportFailure> {
         let records = batch.records.len() as u64;
         if !batch.step.0.is_multiple_of(self.every) {
-            // It was not requested.
+            // Steps that `every` skips count as exported.
             if let Some(report) = &self.report {
                 report.exported(records);
             }
@@ -263,7 +263,7 @@ impl Exporter for TrackerExporter {
             Ok(fate) => self.settle(fate),
             Err(lost) => self.warn_of(&lost),
         }
-        // The remaining steps, which were not sent.
+        // The remaining steps were not sent.
         self.settle_rest();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Values for Python: of a given tensor, the latest ones of a kind, and the monitor's counters.
+//! Values for Python: those of a given tensor, the latest ones of a kind, and the monitor's counters.
 
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict as _, PyDict};
@@ -13,7 +13,7 @@ use crate::tensor::HostTensor;
 /// A tensor's name, model chunk, micro step, and its latest values.
 pub(crate) type Row<'py> = (String, u32, u32, Bound<'py, PyDict>);
 
-/// The current statistics of a tensor without a record. Empty if it cannot be read.
+/// Returns the current statistics of a tensor without recording them. Empty if it cannot be read.
 pub(crate) fn measured(shared: &Shared, tensor: &Bound<'_, PyAny>) -> Vec<(&'static str, f64)> {
     let statistics = shared.statistics();
     let request = Request { statistics: statistics.iter().copied().collect(), eps: shared.eps() };
@@ -22,13 +22,13 @@ pub(crate) fn measured(shared: &Shared, tensor: &Bound<'_, PyAny>) -> Vec<(&'sta
     statistics.iter().map(|&it| (it.name(), reading.value(it))).collect()
 }
 
-/// The rows of a kind that were measured in this step or the one before.
+/// Returns the rows of a kind that were measured in this step or the previous one.
 pub(crate) fn latest<'py>(shared: &Shared, py: Python<'py>, kind: Kind) -> PyResult<Vec<Row<'py>>> {
     let columns = kind.value_columns();
     let statistics = shared.statistics_of(kind);
     let oldest = Step(shared.monitor.step().0.saturating_sub(1));
     let mut rows = shared.meter.latest().map(|latest| latest.of(kind, oldest)).unwrap_or_default();
-    // A reading from before live control changed the statistics has none of these.
+    // Drop readings without any of these statistics: live control may have changed them since.
     rows.retain(|(_, latest)| !columns.is_empty() || statistics.iter().any(|&it| latest.statistics.contains(it)));
     let row = |(TensorInfo { name, vpp_stage }, Latest { micro_step, statistics: measured, reading, .. })| {
         let values = if columns.is_empty() {
@@ -43,7 +43,7 @@ pub(crate) fn latest<'py>(shared: &Shared, py: Python<'py>, kind: Kind) -> PyRes
     rows.into_iter().filter_map(named).map(row).collect()
 }
 
-/// The counts of records and of their outcomes.
+/// Returns the numbers of records by outcome.
 pub(crate) fn books<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
     let books = &report.books;
     [

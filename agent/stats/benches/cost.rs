@@ -1,7 +1,7 @@
-//! What a measurement costs, as a ratio to reading the same memory and doing nothing with it, measured in the same run.
+//! The cost of a measurement as a ratio to a read-only pass over the same memory in the same run.
 //!
-//! `cargo bench -p trainmon-stats`. Every figure is a median over interleaved repetitions with its spread; a target
-//! that is missed is said, never a failure: a busy machine is no defect of the code.
+//! `cargo bench -p trainmon-stats`. Every figure is a median over interleaved repetitions with its spread. A missed
+//! target is printed but is not a failure, because the machine may be busy.
 #![expect(clippy::print_stdout, reason = "the figures are this program's output")]
 
 use std::hint::black_box;
@@ -13,7 +13,7 @@ use trainmon_stats::{Request, difference, fingerprint, measure, read_only_pass, 
 /// 128 MiB of float32: beyond every cache.
 const LARGE: usize = 32 << 20;
 const REPETITIONS: usize = 31;
-/// Small tensors are timed in groups, a clock reading being a good part of one call.
+/// Small tensors are timed in groups, because a clock reading takes a good part of one call.
 const GROUP: usize = 1000;
 
 const CORE: [Statistic; 5] = [Statistic::Min, Statistic::Max, Statistic::Mean, Statistic::Norm, Statistic::Nans];
@@ -52,7 +52,7 @@ impl Times {
 
 type Work<'w> = &'w dyn Fn();
 
-/// Runs every work in turn, again and again, so that all of them see the same machine.
+/// Runs all workloads in turn, repeatedly, so that all run under the same conditions.
 fn interleave(works: &[Work<'_>], group: usize) -> Vec<Times> {
     let mut times: Vec<Times> = works.iter().map(|_| Times(Vec::new())).collect();
     for repetition in 0..=REPETITIONS {
@@ -79,8 +79,8 @@ fn verdict(value: f64, target: Option<f64>) -> String {
     }
 }
 
-/// Prints each work's time and its ratio to the first: of medians, and of the least times, which a busy machine bends
-/// less.
+/// Prints each workload's time and its ratio to the first: of medians, and of the least times, which a busy machine
+/// affects less.
 fn against_floor(bytes: usize, works: &[(&str, Work<'_>, Option<f64>)]) {
     let times = interleave(&works.iter().map(|&(_, work, _)| work).collect::<Vec<_>>(), 1);
     let floor = (times[0].median(), times[0].spread().0);

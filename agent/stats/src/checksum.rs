@@ -9,7 +9,7 @@ use crate::kernel::xor_of_words;
 use crate::layout::{Order, Source};
 use crate::pool;
 
-/// Which checksums are asked for.
+/// The requested checksums.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestedChecksums {
     crc: bool,
@@ -49,12 +49,12 @@ impl Checksums {
     }
 }
 
-/// Moves a word whose bytes were counted from 0 to where they lie when counted from `offset`.
+/// Rotates a word computed over bytes from position 0 to the value it has over the same bytes from `offset`.
 fn rotated(word: u64, offset: u64) -> u64 {
     word.rotate_left((offset % 8) as u32 * 8)
 }
 
-/// Checksums in the making.
+/// Accumulates checksums over consecutive bytes.
 pub(crate) struct Summer {
     crc: Option<Hasher>,
     wants_xor: bool,
@@ -83,8 +83,8 @@ impl Summer {
     }
 }
 
-/// The checksums of a tensor whose memory order is not its logical order, and its copy if a target is given: a walk of its own.
-#[expect(unsafe_code, reason = "blocks are copied to where their shard's are")]
+/// Computes the checksums of a tensor in a separate pass in logical order, and copies it if a target is given.
+#[expect(unsafe_code, reason = "copies blocks into the range of their shard")]
 pub(crate) fn in_logical_order(
     view: &TensorView<'_>,
     wanted: RequestedChecksums,

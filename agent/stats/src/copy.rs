@@ -1,7 +1,7 @@
-//! A tensor's bytes in logical order: where they lie so, or copied.
+//! A tensor's bytes in logical order: borrowed if they are contiguous, else copied.
 #![expect(
     unsafe_code,
-    reason = "reads the memory a view has vouched for, and writes blocks to where their shard's are"
+    reason = "reads the memory that a view guarantees, and writes blocks into the range of their shard"
 )]
 
 use std::marker::PhantomData;
@@ -10,14 +10,14 @@ use trainmon_core::TensorView;
 
 use crate::layout::{Order, Source};
 
-/// Memory that the blocks of a walk are copied to while they are in the cache.
+/// The memory to which a pass copies its blocks while they are in the cache.
 pub(crate) struct CopyTarget<'t> {
     data: *mut u8,
     len: usize,
     memory: PhantomData<&'t mut [u8]>,
 }
 
-// SAFETY: `put` is all there is, and its callers keep their places apart.
+// SAFETY: `put` is the only access, and its callers write disjoint ranges.
 unsafe impl Sync for CopyTarget<'_> {}
 
 impl<'t> CopyTarget<'t> {
@@ -25,17 +25,17 @@ impl<'t> CopyTarget<'t> {
         Self { data: target.as_mut_ptr(), len: target.len(), memory: PhantomData }
     }
 
-    /// Copies bytes to the place `at`, and gives the copy.
+    /// Copies bytes to offset `at` and returns the copy.
     ///
     /// # Safety
-    /// Nobody else puts anything to the same place while the copy is used.
+    /// No other call may write to the same range while the copy is in use.
     ///
     /// # Panics
-    /// The bytes reach beyond the end.
+    /// The bytes extend beyond the end.
     #[inline]
     pub(crate) unsafe fn put(&self, at: usize, bytes: &[u8]) -> &[u8] {
         assert!(at <= self.len && bytes.len() <= self.len - at, "a place inside the target");
-        // SAFETY: inside the memory borrowed for 't, by the assertion; nobody else uses this place, by the contract.
+        // SAFETY: inside the memory borrowed for 't, by the assertion; not written by others, by the contract.
         unsafe {
             let place = self.data.add(at);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len());
@@ -44,12 +44,12 @@ impl<'t> CopyTarget<'t> {
     }
 }
 
-/// Copies a tensor's elements, in logical order, back to back.
+/// Copies a tensor's elements contiguously, in logical order.
 ///
 /// One `memcpy` for a contiguous tensor; element by element for a strided one. Allocates nothing.
 ///
 /// # Panics
-/// `target` is not exactly as long as the tensor's elements.
+/// `target` does not have exactly the tensor's size in bytes.
 pub fn copy_contiguous(view: &TensorView<'_>, target: &mut [u8]) {
     assert_eq!(target.len(), view.elements() * view.dtype().size(), "the target holds exactly the tensor");
     let source = Source::new([view], Order::Logical);
@@ -62,15 +62,15 @@ pub fn copy_contiguous(view: &TensorView<'_>, target: &mut [u8]) {
     });
 }
 
-/// A tensor's bytes, if they lie back to back in logical order. Reads nothing.
+/// Returns a tensor's bytes if they are contiguous in logical order. Reads nothing.
 pub fn contiguous_bytes<'a>(view: &TensorView<'a>) -> Option<&'a [u8]> {
     if !view.is_contiguous() {
         return None;
     }
     match view.size_in_bytes() {
-        // Its pointer may be null.
+        // The pointer of an empty tensor may be null.
         0 => Some(&[]),
-        // SAFETY: the view vouches for its elements for 'a, and these are all of them and nothing between.
+        // SAFETY: the view guarantees its elements for 'a; these are all of them, without gaps.
         size => Some(unsafe { std::slice::from_raw_parts(view.data(), size) }),
     }
 }

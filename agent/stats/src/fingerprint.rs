@@ -1,4 +1,4 @@
-//! A 64-bit fingerprint of a tensor's bytes: replicas of one tensor have the same, and one flipped bit changes it.
+//! A 64-bit fingerprint of a tensor's bytes: equal for replicas of a tensor, different after a single bit flip.
 
 use std::hash::Hasher as _;
 
@@ -23,14 +23,14 @@ impl Digest {
     }
 }
 
-/// The XXH3 (64 bits, no seed) of a tensor's bytes as they lie in memory, in logical order.
+/// Returns the XXH3 (64 bits, no seed) of a tensor's bytes in logical order and native byte order.
 ///
-/// - Shape: any, strided or not; strides do not change the result, dtype and shape only as far as they change the bytes.
-///   An empty tensor has that of no bytes.
-/// - From 2^18 elements on the tensor is cut into shards, the cut depending on the number of elements only, and the
-///   fingerprints are chained in order: each is hashed with the one before as the seed.
-/// - The same on every instruction set and for any number of threads. On a machine of the other byte order the same
-///   values have other bytes, and another fingerprint.
+/// - Shape: any, strided or not. Strides do not change the result; dtype and shape do only if they change the bytes.
+///   An empty tensor has the hash of zero bytes.
+/// - From 2^18 elements on, the tensor is split into shards. The split depends only on the number of elements.
+///   The fingerprints are chained in order: each shard is hashed with the previous fingerprint as the seed.
+/// - The result is the same on every instruction set and for any number of threads. It differs between machines of
+///   different byte order.
 /// - Cost: one read of the memory, no allocation.
 pub fn fingerprint(view: &TensorView<'_>) -> u64 {
     let source = Source::new([view], Order::Logical);
@@ -48,7 +48,7 @@ pub fn fingerprint(view: &TensorView<'_>) -> u64 {
     digest.0.unwrap_or_default()
 }
 
-/// The fingerprints of tensors, in their order: each is read whole by one thread while the others read the next.
+/// Returns the fingerprints of tensors, in order. The threads work in parallel, each on a whole tensor.
 pub fn fingerprints(views: &[TensorView<'_>]) -> Vec<u64> {
     side_by_side(views, TensorView::elements, fingerprint)
 }

@@ -1,4 +1,4 @@
-//! From sums and extremes to a reading.
+//! Turns sums and extremes into a reading.
 
 use trainmon_core::{Scalar, Statistic, TensorStats, TensorView};
 
@@ -6,30 +6,30 @@ use crate::Request;
 use crate::checksum::Checksums;
 use crate::partial::Partial;
 
-/// Below this share of the sum of squares, the sum of squared distances from the mean is too small to be had by
-/// subtraction: float64 would leave it fewer than eight good digits. A second, centred pass is made then.
+/// The share of the sum of squares below which the sum of squared deviations is not computed by subtraction.
+/// The result would have fewer than eight correct digits, so a second, centred pass computes it.
 const ILL_CONDITIONED: f64 = 1e-7;
 
-/// Squares of smaller magnitudes fall out of float64's normal range (1e-308); the norm is then taken in a scaled pass.
+/// The magnitude below which squares leave float64's normal range (1e-308), so that the norm needs a scaled pass.
 const TINY: f64 = 1e-140;
 
-/// A pass that gives the sum of ((x - centre) / divisor)² over the visited elements.
+/// A pass that returns the sum of ((x - centre) / divisor)² over the visited elements.
 pub(crate) type SpreadPass<'f> = &'f dyn Fn(f64, f64) -> f64;
 
-/// The findings of a pass, and how much it visited.
+/// The result of a pass and the number of elements it visited.
 pub(crate) struct PassResult<E> {
     pub(crate) partial: Partial<E>,
     /// Elements visited.
     pub(crate) visited: u64,
-    /// How often each of them occurs.
+    /// How often each visited element occurs in the tensor.
     pub(crate) multiplicity: u64,
     pub(crate) checksums: Checksums,
 }
 
 impl<E: Copy> PassResult<E> {
-    /// The reading of a tensor that has elements. `spread` is called in rare cases only: see the constants above.
+    /// Returns the reading of a nonempty tensor. Calls `spread` only in rare cases: see the constants above.
     ///
-    /// Written once, where the caller wants it: filled and then moved, it would cost a small tensor a tenth of its time.
+    /// The struct is built in place: filling it first and then moving it would add a tenth to the time of a small tensor.
     pub(crate) fn reading(
         &self,
         view: &TensorView<'_>,
@@ -65,7 +65,7 @@ impl<E: Copy> PassResult<E> {
         }
     }
 
-    /// The norm and the standard deviation, which is NaN unless it is asked for.
+    /// Returns the norm and the standard deviation (NaN unless requested).
     fn second_moments(
         &self,
         request: Request,
@@ -76,7 +76,7 @@ impl<E: Copy> PassResult<E> {
     ) -> (f64, f64) {
         let times = self.multiplicity as f64;
         let squares = self.partial.squares.value();
-        // Of an expanded tensor the squares of what is there may be finite, and those of all its elements not.
+        // The sum of squares of an expanded tensor can overflow even if that of the stored elements does not.
         let overflows = !(squares * times).is_finite();
         let is_extreme = largest.is_finite() && largest > 0.0 && (overflows || largest < TINY);
         let divisor = if is_extreme { largest } else { 1.0 };

@@ -1,4 +1,4 @@
-//! The floor a measurement is compared with.
+//! The read-only pass that benchmarks compare a measurement with.
 
 use trainmon_core::TensorView;
 
@@ -7,8 +7,8 @@ use crate::kernel::xor_of_words;
 use crate::layout::{Order, Source};
 use crate::pool;
 
-/// Reads every byte of a tensor once and does next to nothing with it: the XOR of its 64-bit words, at the full width of
-/// the processor's registers. Same threads, same shards as a measurement. For benchmarks.
+/// Reads every byte of a tensor once and returns the XOR of its 64-bit words, computed at the full register width.
+/// Uses the same threads and shards as a measurement. For benchmarks.
 pub fn read_only_pass(view: &TensorView<'_>) -> u64 {
     let isa = Isa::current();
     let source = Source::new([view], Order::Memory);

@@ -1,13 +1,13 @@
-//! The floating-point environment the kernels count on.
+//! The floating-point environment that the kernels require.
 //!
-//! A host may have set flush-to-zero (`torch.set_flush_denormal`), another rounding, or unmasked traps in the thread
-//! that calls. Subnormal elements would then read as zero and a NaN could raise a signal. Rust itself assumes the
-//! default environment, so every entry of this crate puts it in force and gives the host's back on the way out.
-#![expect(unsafe_code, reason = "the control register is reached by assembly only")]
+//! In the calling thread, the host may have set flush-to-zero (`torch.set_flush_denormal`), another rounding mode, or
+//! unmasked traps. Subnormal elements would then read as zero and a NaN could raise a signal. Rust itself assumes the
+//! default environment, so every entry point of this crate sets it and restores the host's on return.
+#![expect(unsafe_code, reason = "the control register is accessible from assembly only")]
 
-/// The default environment is in force while this lives.
+/// Guard that sets the default environment and restores the host's when dropped.
 pub(crate) struct StandardFloats {
-    /// The host's register if it had to be changed.
+    /// The host's register value, if it had to be changed.
     host: Option<Register>,
 }
 
@@ -38,7 +38,7 @@ mod register {
     use std::arch::asm;
 
     pub(super) type Register = u32;
-    /// All but the sticky exception flags of MXCSR.
+    /// MXCSR without its sticky exception flags.
     pub(super) const CONTROL: Register = 0xffc0;
     /// Round to nearest, every trap masked, subnormals kept.
     pub(super) const STANDARD: Register = 0x1f80;
@@ -63,7 +63,7 @@ mod register {
     use std::arch::asm;
 
     pub(super) type Register = u64;
-    /// Everything in FPCR.
+    /// All of FPCR.
     pub(super) const CONTROL: Register = u64::MAX;
     /// Round to nearest, no traps, subnormals kept.
     pub(super) const STANDARD: Register = 0;
@@ -71,14 +71,14 @@ mod register {
     #[inline]
     pub(super) fn read() -> Register {
         let value: Register;
-        // SAFETY: reads a register user code may read.
+        // SAFETY: user code may read this register.
         unsafe { asm!("mrs {}, fpcr", out(reg) value, options(nostack, preserves_flags)) };
         value
     }
 
     #[inline]
     pub(super) fn write(value: Register) {
-        // SAFETY: writes a register user code may write, with a value it held or its default.
+        // SAFETY: user code may write this register; the value is a former one or the default.
         unsafe { asm!("msr fpcr, {}", in(reg) value, options(nostack, preserves_flags)) };
     }
 }
@@ -89,7 +89,7 @@ mod register {
     pub(super) const CONTROL: Register = 0;
     pub(super) const STANDARD: Register = 0;
 
-    /// No known switch on this architecture: nothing to restore.
+    /// Returns the default: this architecture has no known control register to restore.
     pub(super) fn read() -> Register {
         STANDARD
     }

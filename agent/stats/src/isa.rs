@@ -1,4 +1,4 @@
-//! Which instruction set the kernels run on.
+//! The instruction set on which the kernels run.
 #![cfg_attr(
     target_arch = "x86_64",
     expect(unsafe_code, reason = "a function compiled for an instruction set may only run where it exists")
@@ -6,13 +6,13 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// An instruction set the kernels are compiled for.
+/// An instruction set for which the kernels are compiled.
 ///
-/// Aarch64's NEON belongs to its baseline: there the portable code is compiled to it.
+/// On aarch64, NEON is part of the baseline, so the portable code uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Isa {
-    /// Whatever the target's baseline offers.
+    /// The baseline of the compilation target.
     Portable = 1,
     /// AVX2 with FMA, F16C and POPCNT.
     Avx2 = 2,
@@ -20,15 +20,15 @@ pub enum Isa {
     Avx512 = 3,
 }
 
-/// Names the best instruction set to be used ("portable", "avx2", "avx512"), where a better one is there: the numbers are
-/// the same bits on each, and this shows it. Read once. Other values change nothing.
+/// The environment variable that limits the instruction set ("portable", "avx2", "avx512"). It can show that all of them
+/// return the same bits. Read once; other values have no effect.
 const VARIABLE: &str = "TRAINMON_CPU";
 
 const UNKNOWN: u8 = 0;
 static CHOSEN: AtomicU8 = AtomicU8::new(UNKNOWN);
 
 impl Isa {
-    /// Those this processor has, the best last.
+    /// Returns the instruction sets of this processor, the best last.
     pub fn available() -> impl Iterator<Item = Self> {
         [Self::Portable, Self::Avx2, Self::Avx512].into_iter().filter(|isa| isa.is_present())
     }
@@ -58,7 +58,7 @@ impl Isa {
         self == Self::Portable
     }
 
-    /// The one in use: the best there is, unless the environment (`TRAINMON_CPU`) or [`Isa::force`] said otherwise.
+    /// Returns the instruction set in use: the best available, unless `TRAINMON_CPU` or [`Isa::force`] selects another.
     #[inline]
     pub fn current() -> Self {
         match CHOSEN.load(Ordering::Relaxed) {
@@ -76,7 +76,7 @@ impl Isa {
         best
     }
 
-    /// The best there is and is allowed.
+    /// Returns the best instruction set that is available and allowed.
     fn best_within(most: Option<&str>) -> Self {
         let most = match most {
             Some("portable") => Self::Portable,
@@ -86,18 +86,18 @@ impl Isa {
         Self::available().filter(|&isa| isa <= most).last().unwrap_or(Self::Portable)
     }
 
-    /// Makes every following measurement of the process use this one, or again the best. Ignored if it is not there.
-    /// For tests and benchmarks.
+    /// Makes all later measurements of the process use this instruction set, or the best with `None`. An unavailable one
+    /// is ignored. For tests and benchmarks.
     pub fn force(isa: Option<Self>) {
         let chosen = isa.filter(|isa| isa.is_present()).map_or(UNKNOWN, |isa| isa as u8);
         CHOSEN.store(chosen, Ordering::Relaxed);
     }
 
-    /// Runs portable code compiled for this instruction set. The code must be inlined for that to have an effect.
+    /// Runs portable code compiled for this instruction set. It has an effect only if the code is inlined.
     #[inline]
     pub(crate) fn run<R>(self, code: impl FnOnce() -> R) -> R {
         match self {
-            // SAFETY: only `detect` and `force` choose, and only what is present.
+            // SAFETY: only `detect` and `force` select, and only from the available ones.
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => unsafe { with_avx512(code) },
             // SAFETY: as above.

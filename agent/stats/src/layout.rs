@@ -1,10 +1,9 @@
-//! Walks a tensor's memory, whatever its strides, as blocks of elements that lie back to back.
+//! Walks the memory of a tensor with any strides as blocks of contiguous elements.
 //!
-//! A layout is normalised first: sizes of 1 vanish, dimensions of stride 0 become a multiplicity (an expanded tensor is
-//! not read again), the rest is sorted by stride and merged where neighbours join. What is left is either long
-//! contiguous runs, which are handed out where they lie, or short and strided ones, which are packed into a block
-//! buffer on the stack.
-#![expect(unsafe_code, reason = "reads the memory a view has vouched for")]
+//! A layout is normalised first. Sizes of 1 vanish, dimensions of stride 0 become a multiplicity (an expanded element is
+//! read once), and the other dimensions are sorted by stride and merged where they adjoin. Long contiguous runs are then
+//! passed on in place; short or strided ones are packed into a block buffer on the stack.
+#![expect(unsafe_code, reason = "reads the memory that a view guarantees")]
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -12,22 +11,22 @@ use std::ops::Range;
 
 use trainmon_core::{MAX_DIMS, TensorView};
 
-/// The bytes of one block. Fits the level-1 cache beside a second operand, and makes a block's fixed cost small.
+/// The bytes of one block: two operands fit the level-1 cache, and a block's fixed cost stays small.
 const BLOCK_BYTES: usize = 16 << 10;
 
-/// The elements of one block at most: what per-dtype work buffers are sized for.
+/// The most elements of one block, and the size of per-dtype work buffers.
 pub(crate) const BLOCK_ELEMENTS: usize = 4096;
 
-/// Contiguous runs of at least this many elements are not worth packing.
+/// The number of contiguous elements from which a run is not packed.
 const LONG_RUN: usize = 512;
 
 const CACHE_LINE: usize = 64;
 
-/// How far ahead memory is asked for, in bytes: what arrives during one memory latency (some 100 ns at 40 GB/s), and
-/// more. The processor's own prefetching stops at page ends.
+/// The prefetch distance in bytes: at least what arrives during one memory latency (about 100 ns at 40 GB/s).
+/// The processor's own prefetching stops at page ends.
 pub(crate) const AHEAD: usize = 4096;
 
-/// Asks for a cache line; for any address a hint.
+/// Prefetches a cache line. Any address is allowed: it is only a hint.
 #[inline]
 fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -39,7 +38,7 @@ fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// Types that any initialised bytes make a value of.
+/// Types for which any initialised bytes are a valid value.
 ///
 /// # Safety
 /// No padding, no invalid bit patterns.
@@ -53,16 +52,16 @@ macro_rules! plain {
 }
 plain!(f64, f32, i8, i16, i32, i64, u8, u16, u32, u64, [f32; 2], [f64; 2]);
 
-/// In which order elements are visited.
+/// The order in which elements are visited.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// As they lie in memory; repeated elements once.
+    /// Memory order; each repeated element once.
     Memory,
-    /// As the shape counts them; repeated elements every time.
+    /// Index order of the shape; repeated elements every time.
     Logical,
 }
 
-/// The memory of `N` tensors of one shape, ready to be walked together.
+/// The memory of `N` tensors of one shape, prepared for a joint walk.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'a, const N: usize> {
     data: [*const u8; N],
@@ -80,7 +79,7 @@ pub(crate) struct Source<'a, const N: usize> {
 // SAFETY: a view's memory is readable and not written for 'a, from any thread.
 unsafe impl<const N: usize> Sync for Source<'_, N> {}
 
-/// Some elements of each operand, back to back.
+/// A number of contiguous elements of each operand.
 pub(crate) struct Block<'b, const N: usize> {
     data: [*const u8; N],
     sizes: [usize; N],
@@ -89,20 +88,20 @@ pub(crate) struct Block<'b, const N: usize> {
 }
 
 impl<'b, const N: usize> Block<'b, N> {
-    /// The elements of one operand.
+    /// Returns the elements of one operand.
     ///
     /// # Panics
-    /// `T` has another size than the operand's dtype.
+    /// The size of `T` is not that of the operand's dtype.
     #[inline]
     pub(crate) fn elements<T: Plain>(&self, operand: usize) -> &'b [T] {
         assert_eq!(size_of::<T>(), self.sizes[operand], "element type and dtype agree");
-        // SAFETY: `len` elements of this size lie there; a view's address and the buffer are aligned for the dtype;
-        // any bytes make a `T`.
+        // SAFETY: `len` elements of this size are readable; a view's address and the buffer are aligned for the dtype;
+        // any bytes are a valid `T`.
         unsafe { std::slice::from_raw_parts(self.data[operand].cast::<T>(), self.len) }
     }
 
-    /// Asks for the memory that follows these elements of one operand in some distance: two blocks walked together are
-    /// more than the processor foresees. Beyond a run's end it is a hint without effect.
+    /// Prefetches the memory [`AHEAD`] bytes after these elements of one operand: the processor does not prefetch well if
+    /// two blocks are walked together. Beyond a run's end the hint has no effect.
     #[inline]
     pub(crate) fn ask_ahead(&self, operand: usize, start: usize, len: usize) {
         let size = self.sizes[operand];
@@ -111,13 +110,13 @@ impl<'b, const N: usize> Block<'b, N> {
         }
     }
 
-    /// Elements of each operand.
+    /// Returns the number of elements of each operand.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The bytes of one operand.
+    /// Returns the bytes of one operand.
     #[inline]
     pub(crate) fn bytes(&self, operand: usize) -> &'b [u8] {
         // SAFETY: as in `elements`.
@@ -126,11 +125,11 @@ impl<'b, const N: usize> Block<'b, N> {
 }
 
 impl<'a, const N: usize> Source<'a, N> {
-    /// Prepares tensors of equal shape.
+    /// Prepares tensors of equal shape for a walk.
     pub(crate) fn new(views: [&TensorView<'a>; N], order: Order) -> Self {
         let elements = views[0].elements();
         if elements == 0 || views.iter().all(|view| view.is_contiguous()) {
-            // Written in one go: one that is filled and then moved would cost a small tensor a tenth of its time.
+            // Built in place: filling it first and then moving it would add a tenth to the time of a small tensor.
             return Self {
                 data: views.map(TensorView::data),
                 sizes: views.map(|view| view.dtype().size()),
@@ -185,7 +184,7 @@ impl<'a, const N: usize> Source<'a, N> {
     }
 
     fn sort_by_stride(&mut self) {
-        // Insertion sort: a handful of dimensions, nearly sorted as a rule.
+        // Insertion sort: there are few dimensions, and usually they are nearly sorted.
         let key = |strides: [usize; N]| strides.iter().sum::<usize>();
         for end in 1..self.rank {
             let mut at = end;
@@ -210,23 +209,23 @@ impl<'a, const N: usize> Source<'a, N> {
         }
     }
 
-    /// Elements to visit.
+    /// Returns the number of elements to visit.
     pub(crate) fn elements(&self) -> usize {
         self.elements
     }
 
-    /// How often each visited element occurs in the tensor.
+    /// Returns how often each visited element occurs in the tensor.
     pub(crate) fn multiplicity(&self) -> u64 {
         self.multiplicity as u64
     }
 
-    /// Hands out the elements numbered by `range`, in order, block by block.
+    /// Passes the elements numbered by `range` to `sink`, in order, block by block.
     pub(crate) fn for_each_block(&self, range: Range<usize>, sink: &mut dyn FnMut(&Block<'_, N>)) {
         assert!(range.end <= self.elements, "a range inside the tensor");
         let block_len = BLOCK_ELEMENTS.min(BLOCK_BYTES / self.sizes.iter().copied().max().unwrap_or(1));
         let is_joined = self.rank == 0 || self.strides[0] == [1; N];
         if is_joined && self.rank <= 1 {
-            // The usual tensor is one run: a small one's time is not spent on finding one's place.
+            // Most tensors are one run: small ones need not pay for a cursor.
             let start =
                 std::array::from_fn(|operand| self.data[operand].wrapping_add(range.start * self.sizes[operand]));
             self.walk_run(start, range.len(), block_len, sink);
@@ -237,7 +236,7 @@ impl<'a, const N: usize> Source<'a, N> {
         }
     }
 
-    /// Long contiguous runs, where they lie.
+    /// Walks long contiguous runs in place.
     #[inline(never)]
     fn walk_runs(&self, range: Range<usize>, block_len: usize, sink: &mut dyn FnMut(&Block<'_, N>)) {
         let mut cursor = Cursor::at(self, range.start);
@@ -250,7 +249,7 @@ impl<'a, const N: usize> Source<'a, N> {
         }
     }
 
-    /// One run from these addresses on.
+    /// Walks one run from these addresses on.
     #[inline]
     fn walk_run(&self, mut data: [*const u8; N], run: usize, block_len: usize, sink: &mut dyn FnMut(&Block<'_, N>)) {
         let mut left = run;
@@ -264,7 +263,7 @@ impl<'a, const N: usize> Source<'a, N> {
         }
     }
 
-    /// Short or strided runs, through a buffer.
+    /// Copies short or strided runs into a buffer and passes it on.
     #[inline(never)]
     fn pack(&self, range: Range<usize>, block_len: usize, sink: &mut dyn FnMut(&Block<'_, N>)) {
         let mut buffers = [const { MaybeUninit::<Buffer>::uninit() }; N];
@@ -278,7 +277,7 @@ impl<'a, const N: usize> Source<'a, N> {
                 let run = (len - filled).min(cursor.run_left());
                 for (operand, &from) in cursor.address().iter().enumerate() {
                     let size = self.sizes[operand];
-                    // SAFETY: the layout reaches `run` elements from here; `filled + run` elements fit the buffer.
+                    // SAFETY: the layout has `run` elements from here; `filled + run` elements fit the buffer.
                     unsafe {
                         copy_run(from, buffer_at[operand].add(filled * size), run, self.strides[0][operand], size);
                     }
@@ -296,7 +295,7 @@ impl<'a, const N: usize> Source<'a, N> {
 #[repr(C, align(64))]
 struct Buffer([u8; BLOCK_BYTES]);
 
-/// A place in the walk.
+/// A position in the walk.
 struct Cursor<'s, 'a, const N: usize> {
     source: &'s Source<'a, N>,
     at: [usize; MAX_DIMS],
@@ -321,7 +320,7 @@ impl<'s, 'a, const N: usize> Cursor<'s, 'a, N> {
         cursor
     }
 
-    /// Elements left in the innermost dimension.
+    /// Returns the number of remaining elements in the innermost dimension.
     fn run_left(&self) -> usize {
         self.source.dims[0] - self.at[0]
     }
@@ -332,7 +331,7 @@ impl<'s, 'a, const N: usize> Cursor<'s, 'a, N> {
         })
     }
 
-    /// Goes `run` elements on, at most to the end of the innermost dimension, and carries.
+    /// Advances by `run` elements, at most to the end of the innermost dimension, and carries.
     fn advance(&mut self, run: usize) {
         let mut step = run;
         for dim in 0..self.source.rank.max(1) {
@@ -352,12 +351,13 @@ impl<'s, 'a, const N: usize> Cursor<'s, 'a, N> {
     }
 }
 
-/// Copies `run` elements of `size` bytes that lie `stride` elements apart.
+/// Copies `run` elements of `size` bytes with a distance of `stride` elements.
 ///
 /// # Safety
-/// All of them readable, `run * size` bytes writable at `to`, both aligned for a number of this size (pairs: half).
+/// All of them must be readable and `run * size` bytes writable at `to`. Both addresses must be aligned for a number of
+/// this size (of half the size for pairs).
 unsafe fn copy_run(from: *const u8, to: *mut u8, run: usize, stride: usize, size: usize) {
-    // SAFETY: the caller's; each branch reads and writes exactly the elements named above.
+    // SAFETY: guaranteed by the caller; each branch reads and writes exactly the elements named above.
     unsafe {
         match size {
             _ if stride == 1 => std::ptr::copy_nonoverlapping(from, to, run * size),
@@ -375,7 +375,7 @@ unsafe fn copy_run(from: *const u8, to: *mut u8, run: usize, stride: usize, size
 unsafe fn gather<T: Copy>(from: *const u8, to: *mut u8, run: usize, stride: usize) {
     let (from, to) = (from.cast::<T>(), to.cast::<T>());
     for index in 0..run {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { to.add(index).write(from.add(index * stride).read()) };
     }
 }

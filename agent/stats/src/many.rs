@@ -1,4 +1,4 @@
-//! Measuring several tensors side by side.
+//! Measures several tensors in parallel.
 
 use std::sync::OnceLock;
 
@@ -8,20 +8,20 @@ use crate::measure::measure;
 use crate::pool;
 use crate::{Request, pool::LARGE};
 
-/// From here on a tensor is shared out by itself: read whole by one thread it could keep the others waiting at the end
-/// for some 4 ms.
+/// The number of elements from which a tensor is split among the threads. If one thread read it alone, the others could
+/// wait about 4 ms for it at the end.
 const HUGE: usize = 32 << 20;
 
-/// Measures tensors, the findings in their order and bit for bit those of [`measure`].
+/// Measures tensors in parallel. The results are in order and bitwise equal to those of [`measure`].
 ///
-/// Each is read whole by one thread while the others read the next: one wake-up for all of them, where measuring them
-/// one by one wakes the threads for every large tensor and reads the small ones alone. For tensors nobody writes
-/// meanwhile and that are not expected in the cache. Cost: one pass over their memory, two allocations.
+/// Each thread reads a whole tensor at a time, so the threads are woken once. Measuring one tensor after the other would
+/// wake them for every large tensor and read the small ones on one thread. Use it for tensors that are not written
+/// meanwhile and not expected in the cache. Cost: one pass over their memory, two allocations.
 pub fn measure_all(tensors: &[(TensorView<'_>, Request)]) -> Vec<TensorStats> {
     side_by_side(tensors, |(view, _)| view.elements(), |(view, request)| measure(view, *request))
 }
 
-/// What `read` finds in each of the tensors, in their order.
+/// Calls `read` for each tensor in parallel and returns the results in order.
 pub(crate) fn side_by_side<T: Sync, R: Send + Sync>(
     tensors: &[T],
     elements_of: impl Fn(&T) -> usize,
@@ -29,7 +29,7 @@ pub(crate) fn side_by_side<T: Sync, R: Send + Sync>(
 ) -> Vec<R> {
     let size = |&place: &usize| elements_of(&tensors[place]);
     let mut order: Vec<usize> = (0..tensors.len()).collect();
-    // The largest first: what is left for the end is small.
+    // The largest first, so that the threads finish at about the same time.
     order.sort_unstable_by_key(|place| std::cmp::Reverse(size(place)));
     let found: Vec<OnceLock<R>> = tensors.iter().map(|_| OnceLock::new()).collect();
     let read_one = |&place: &usize| {

@@ -1,4 +1,4 @@
-//! Measuring one tensor.
+//! Measures one tensor.
 
 use trainmon_core::{Dtype, Statistic, StatisticSet, TensorStats, TensorView};
 
@@ -16,28 +16,28 @@ use crate::layout::{Order, Source};
 use crate::partial::{Partial, Sum};
 use crate::pool;
 
-/// What needs no arithmetic on elements.
+/// Returns the statistics that need no arithmetic on elements.
 fn without_arithmetic() -> StatisticSet {
     StatisticSet::EMPTY.with(Statistic::Count).with(Statistic::Crc32).with(Statistic::Xor64)
 }
 
-/// Measures a tensor: one pass over its memory.
+/// Measures a tensor in one pass over its memory.
 ///
-/// Fields of the reading that were not asked for may be filled nevertheless. The crate's documentation says what each
-/// statistic means for NaN, infinities, bool and complex elements. Costs one read of the memory; a second one in the
-/// rare cases named there, and for checksums of a tensor that is not contiguous. Allocates nothing.
+/// Fields that were not requested may be filled too. The crate's documentation describes each statistic for NaN,
+/// infinities, bool and complex elements. Cost: one read of the memory; a second one in the rare cases listed there, and
+/// for checksums of a tensor that is not contiguous. Allocates nothing.
 pub fn measure(view: &TensorView<'_>, request: Request) -> TensorStats {
     measure_to(view, request, None)
 }
 
-/// Measures a tensor and copies its elements, in logical order, back to back: as [`measure`] and
-/// [`copy_contiguous`](crate::copy_contiguous) do.
+/// Measures a tensor and copies its elements contiguously, in logical order: [`measure`] and
+/// [`copy_contiguous`](crate::copy_contiguous) in one pass.
 ///
-/// Checksums are those of the copy. Costs one read and one write of the memory, block by block while the block is in the
-/// cache; of a tensor that is not contiguous a second read. Allocates nothing.
+/// Checksums are those of the copy. Cost: one read and one write of the memory, block by block while the block is in the
+/// cache; a second read for a tensor that is not contiguous. Allocates nothing.
 ///
 /// # Panics
-/// `target` is not exactly as long as the tensor's elements.
+/// `target` does not have exactly the tensor's size in bytes.
 pub fn measure_and_copy(view: &TensorView<'_>, request: Request, target: &mut [u8]) -> TensorStats {
     assert_eq!(target.len(), view.elements() * view.dtype().size(), "the target holds exactly the tensor");
     measure_to(view, request, Some(&CopyTarget::of(target)))
@@ -64,7 +64,7 @@ fn measure_to(view: &TensorView<'_>, request: Request, target: Option<&CopyTarge
     reading
 }
 
-/// Checksums are those given, or else taken in passing, as is the copy if there is a target.
+/// Uses the `known` checksums or else computes them in the same pass, which also fills the target if there is one.
 fn by_dtype(
     view: &TensorView<'_>,
     request: Request,
@@ -95,8 +95,8 @@ fn by_dtype(
     }
 }
 
-/// One pass over the elements of one dtype, copied and checksums taken block by block while the block is in the cache.
-#[expect(unsafe_code, reason = "blocks are copied to where their shard's are")]
+/// Runs one pass over elements of one dtype. Each block is also copied and hashed while it is in the cache.
+#[expect(unsafe_code, reason = "copies blocks into the range of their shard")]
 fn pass<A: Arithmetic>(
     view: &TensorView<'_>,
     request: Request,

@@ -1,4 +1,4 @@
-//! Two tensors of one shape, walked together.
+//! Compares two tensors of one shape in a joint pass.
 
 use trainmon_core::{Dtype, Statistic, TensorStats, TensorView};
 
@@ -14,11 +14,11 @@ use crate::layout::{BLOCK_ELEMENTS, Block, Order, Source};
 use crate::partial::{Partial, Sum};
 use crate::pool;
 
-/// Elements of either tensor worked on at a time: four buffers of float64 still fit the level-1 cache.
+/// Elements of each tensor that are processed at a time: four buffers of float64 fit the level-1 cache.
 const CHUNK: usize = 1024;
 const _: () = assert!(BLOCK_ELEMENTS.is_multiple_of(CHUNK));
 
-/// Writes some elements of one operand, converted, to a buffer of the same length.
+/// Converts elements of one operand into a buffer, whose length is the number of elements.
 type Convert<T> = fn(Isa, &Block<'_, 2>, usize, usize, &mut [T]);
 
 fn signs<A: Arithmetic>(isa: Isa, block: &Block<'_, 2>, operand: usize, start: usize, out: &mut [i8]) {
@@ -66,14 +66,14 @@ macro_rules! for_real_float {
     };
 }
 
-/// Signs of two blocks of one dtype, compared as bit patterns: one walk, nothing converted.
+/// Compares the signs of two blocks of one dtype as bit patterns, without conversion.
 type Agreement = fn(Isa, &Block<'_, 2>) -> i64;
 
 macro_rules! agreement_of_words {
     ($($name:ident: $word:ident, $signed:ident, infinity $infinity:expr;)*) => {$(
-        /// The sum of sign(a) x sign(b) over at most [`CHUNK`] elements, which the signed word holds.
+        /// Returns the sum of sign(a) x sign(b) over at most [`CHUNK`] elements, which cannot overflow the signed word.
         fn $name(isa: Isa, a: &[$word], b: &[$word]) -> i64 {
-            /// Neither zero nor NaN.
+            /// Returns whether the word is neither zero nor NaN.
             #[inline(always)]
             fn has_sign(word: $word) -> bool {
                 (word & ($word::MAX >> 1)).wrapping_sub(1) < $infinity
@@ -99,7 +99,7 @@ agreement_of_words! {
     agreement_of_f64: u64, i64, infinity 0x7ff0_0000_0000_0000;
 }
 
-/// The comparison of bit patterns for two tensors of one dtype; `None` for mixed pairs and narrow floats.
+/// Returns the comparison of bit patterns for two tensors of one dtype; `None` for mixed pairs and narrow floats.
 fn agreement_of(dtypes: [Dtype; 2]) -> Option<Agreement> {
     macro_rules! by_chunks {
         ($of:ident) => {
@@ -121,11 +121,11 @@ fn agreement_of(dtypes: [Dtype; 2]) -> Option<Agreement> {
     }
 }
 
-/// How far two tensors agree in sign: ((sum of sign(a) x sign(b)) / elements + 1) / 2.
+/// Returns the sign agreement of two tensors: ((sum of sign(a) x sign(b)) / elements + 1) / 2.
 ///
-/// 1 if every element agrees, 0 if every one is opposed; a pair with a zero in it counts half. NaN has sign 0. The
-/// float dtypes may differ. `None` for different shapes, no elements, or a dtype that is not a real float. One pass over
-/// both, exact; allocates nothing.
+/// 1 if all signs agree, 0 if all are opposite; a pair with a zero counts half. NaN has sign 0. The float dtypes may
+/// differ. `None` for different shapes, no elements, or a dtype that is not a real float. One pass over both, exact;
+/// allocates nothing.
 pub fn sign_agreement(a: &TensorView<'_>, b: &TensorView<'_>) -> Option<f64> {
     let _standard = StandardFloats::enter();
     if a.shape() != b.shape() || a.elements() == 0 {
@@ -163,7 +163,7 @@ fn product_sum(a: &[i8], b: &[i8]) -> i32 {
     a.iter().zip(b).map(|(&a, &b)| i32::from(a * b)).sum()
 }
 
-/// In parts of [`CHUNK`], memory asked for ahead of them.
+/// Calls `work` for each [`CHUNK`] of a block, by start and length, and prefetches the memory that follows.
 #[inline]
 fn for_each_chunk(block: &Block<'_, 2>, mut work: impl FnMut(usize, usize)) {
     let mut start = 0;
@@ -175,10 +175,10 @@ fn for_each_chunk(block: &Block<'_, 2>, mut work: impl FnMut(usize, usize)) {
     }
 }
 
-/// The reading of `after - before`, which is never held in memory as a whole.
+/// Measures `after - before` without storing the difference as a whole.
 ///
-/// Differences are taken in float32, in float64 if either tensor is float64; the dtypes may differ. The reading carries
-/// the dtype and shape of `after`. Checksums are not taken (0). An empty pair gives [`TensorStats::empty`]. `None` for
+/// Differences are computed in float32, or in float64 if either tensor is float64; the dtypes may differ. The reading has
+/// the dtype and shape of `after`. Checksums are not computed (0). An empty pair gives [`TensorStats::empty`]. `None` for
 /// different shapes or a dtype that is not a real float. One pass over both; allocates nothing.
 pub fn difference(before: &TensorView<'_>, after: &TensorView<'_>, request: Request) -> Option<TensorStats> {
     let _standard = StandardFloats::enter();
@@ -200,10 +200,10 @@ pub fn difference(before: &TensorView<'_>, after: &TensorView<'_>, request: Requ
 }
 
 struct Difference<'a, A: Arithmetic> {
-    /// Before, after.
+    /// The tensors `before` and `after`.
     source: Source<'a, 2>,
     convert: [Convert<A::Element>; 2],
-    /// Whether both tensors hold what differences are taken in: nothing to convert.
+    /// Whether both tensors have the dtype of the differences, so that nothing is converted.
     is_native: bool,
 }
 

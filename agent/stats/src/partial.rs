@@ -1,6 +1,6 @@
-//! What has been found so far, and how two such findings make one.
+//! Partial results of a pass, and how two of them are merged.
 
-/// A float64 sum that keeps what rounding dropped (Neumaier), for the few thousand block sums of a large tensor.
+/// A float64 sum with Neumaier compensation, for the few thousand block sums of a large tensor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sum {
     total: f64,
@@ -22,14 +22,14 @@ impl Sum {
         self.lost += other.lost;
     }
 
-    /// The sum. What was lost is meaningless (NaN) once the total left the finite numbers.
+    /// Returns the sum. If the total is not finite, the compensation is meaningless (NaN) and is ignored.
     #[inline]
     pub(crate) fn value(self) -> f64 {
         if self.total.is_finite() { self.total + self.lost } else { self.total }
     }
 }
 
-/// What a block of floats gives before NaN and infinities are looked for.
+/// The sums and extremes of a block of floats, before NaN and infinities are counted.
 pub(crate) struct Totals {
     pub(crate) min: f64,
     pub(crate) max: f64,
@@ -38,7 +38,7 @@ pub(crate) struct Totals {
     pub(crate) zeros: u64,
 }
 
-/// A number type that extremes are kept in.
+/// A number type that stores extremes.
 pub(crate) trait Extreme: Copy + PartialOrd + Send + Sync + 'static {
     /// At or above every value.
     const TOP: Self;
@@ -61,7 +61,7 @@ impl Extreme for u64 {
     const BOTTOM: Self = Self::MIN;
 }
 
-/// The findings of one pass over some elements. Extremes skip NaN; `nans` tells that there were any.
+/// The results of one pass over a number of elements. Extremes skip NaN; `nans` counts them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Partial<E> {
     pub(crate) min: E,
@@ -94,7 +94,7 @@ impl<E: Extreme> Partial<E> {
         }
     }
 
-    /// Adds sums of a block and its zeros.
+    /// Adds the sums and the number of zeros of a block.
     #[inline]
     pub(crate) fn add_sums(&mut self, found: &Totals) {
         self.sum.add(found.sum);
@@ -102,7 +102,7 @@ impl<E: Extreme> Partial<E> {
         self.zeros += found.zeros;
     }
 
-    /// Adds the findings of the elements that follow.
+    /// Adds the results of the elements that follow.
     pub(crate) fn merge(&mut self, next: &Self) {
         self.include(next.min, next.max);
         self.sum.merge(&next.sum);
@@ -120,7 +120,7 @@ impl<E: Extreme> Default for Partial<E> {
 }
 
 impl Partial<f64> {
-    /// Adds all that a block of floats gave.
+    /// Adds all results of a block of floats.
     #[inline]
     pub(crate) fn include_totals(&mut self, found: &Totals) {
         self.include(found.min, found.max);

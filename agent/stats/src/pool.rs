@@ -1,11 +1,11 @@
 //! A few threads that share the work on large tensors.
 //!
-//! They are the host's own where it has some to lend ([`team`](crate::team)). Elsewhere they are started by
-//! [`start_threads`] or at the first large tensor, named, and parked between calls; a call allocates nothing. A large
-//! tensor is always cut into the same shards and their findings are combined in order, so a result does not depend on
-//! how many threads took part. Nobody waits for the pool: if another call is using it, or this process was forked from
+//! They are the host's own if the calling thread has an OpenMP team ([`team`](crate::team)). Otherwise [`start_threads`]
+//! or the first large tensor starts them; they are named, and parked between calls. A call allocates nothing. A large
+//! tensor is always split into the same shards, whose results are merged in order, so the result does not depend on the
+//! number of threads. A call never waits for the pool: if another call is using it, or if this process was forked from
 //! the one that owns the threads, the shards run on the calling thread.
-#![expect(unsafe_code, reason = "lends the caller's stack to the pool's threads for the length of a call")]
+#![expect(unsafe_code, reason = "lends the caller's stack to the pool's threads for the duration of a call")]
 
 use std::cell::Cell;
 use std::num::NonZero;
@@ -19,30 +19,30 @@ use crate::fp_env::StandardFloats;
 use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Condvar, Mutex, MutexGuard, thread};
 use crate::team::{self, ThreadTeam};
 
-/// From here on a tensor is shared out. A pass over so many elements takes some 70 us, the host's team begins within a few.
+/// The number of elements from which a tensor is split: a pass takes about 70 us, and the host's team starts in a few.
 pub(crate) const LARGE: usize = 1 << 18;
 
-/// From here on threads are woken for it: a parked one begins in 5 to 50 us.
+/// The number of elements from which parked threads are woken: one starts in 5 to 50 us.
 const WORTH_WAKING: usize = 1 << 20;
 
-/// Pieces a large tensor is cut into: enough that a thread which loses its core for a while leaves little behind.
+/// The number of shards of a large tensor: enough that a thread that loses its core delays little work.
 const SHARDS: usize = 64;
 
-/// Shards begin at multiples of this, so that blocks and 64-bit words do not straddle them.
+/// Shards begin at multiples of this, so that no block or 64-bit word crosses a boundary.
 const SHARD_ALIGN: usize = 16 << 10;
 
-/// Memory bandwidth is spent with a few cores; the others belong to the training.
+/// The default limit of threads: a few cores saturate the memory bandwidth, and the training needs the others.
 const MOST_BY_DEFAULT: usize = 4;
 
-/// What was set; 0 for the default.
+/// The configured number of threads; 0 for the default.
 static THREADS: Setting = Setting::new(0);
 
-/// The default once it is known; 0 before. No lock guards it: a fork could leave that locked in the child for ever.
+/// The default once it is known; 0 before. Not guarded by a lock, which a fork could leave locked in the child.
 static DEFAULT: Setting = Setting::new(0);
 
-/// The most threads a measurement runs on, the calling one included.
+/// Returns the most threads of a measurement, including the calling one.
 ///
-/// By default the processor's parallelism, at most 4.
+/// By default, the processor's parallelism, at most 4.
 pub fn threads() -> usize {
     let known = [&THREADS, &DEFAULT].map(|threads| threads.load(Ordering::Relaxed));
     known.into_iter().find(|&threads| threads > 0).unwrap_or_else(|| {
@@ -52,20 +52,20 @@ pub fn threads() -> usize {
     })
 }
 
-/// Sets [`threads`] for the whole process; 0 restores the default. Threads that are no longer wanted stay parked.
+/// Sets [`threads`] for the whole process; 0 restores the default. Threads that are no longer needed stay parked.
 pub fn set_threads(threads: usize) {
     THREADS.store(threads, Ordering::Relaxed);
 }
 
 thread_local! {
-    /// The most threads for what this thread measures, if that is less.
+    /// The limit of threads for measurements on this thread, if lower than [`threads`].
     static MOST_HERE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// Runs `body`, whose measurements on this thread take at most so many threads, this one included; at least one. For a
-/// caller that keeps cores busy itself: a helper that waits for one holds everybody up.
+/// Runs `body` with at most `most` threads for its measurements on this thread, including this one (at least 1). For a
+/// caller that keeps cores busy itself: a helper that waits for a core would delay the measurement.
 pub fn with_at_most<R>(most: usize, body: impl FnOnce() -> R) -> R {
-    /// Back to what was, also in a panic.
+    /// Restores the former limit when dropped, also in a panic.
     struct Before(usize);
     impl Drop for Before {
         fn drop(&mut self) {
@@ -76,8 +76,8 @@ pub fn with_at_most<R>(most: usize, body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// Gets the threads that [`threads`] allows, so that no measurement has to: the host's own if the calling thread has
-/// some, which only this finds out. Otherwise they are started; without this the first large tensor does.
+/// Prepares the threads that [`threads`] allows. They are the host's own if the calling thread has a team; only this call
+/// detects one. Otherwise this call starts them, instead of the first large tensor.
 pub fn start_threads() {
     team::find();
     if POOL.is_ours() && team::of_this_thread().is_none() {
@@ -85,8 +85,8 @@ pub fn start_threads() {
     }
 }
 
-/// Folds the numbers `0..elements` into `total`, which holds nothing yet: a small tensor in place, a large one in shards,
-/// side by side where it pays, that are joined in order.
+/// Folds the numbers `0..elements` into the empty `total`: a small tensor directly, a large one in shards that are merged
+/// in order. The shards run in parallel where it pays.
 pub(crate) fn fold_shards<R: Default + Send + Sync>(
     elements: usize,
     total: &mut R,
@@ -100,7 +100,7 @@ pub(crate) fn fold_shards<R: Default + Send + Sync>(
     }
 }
 
-/// By itself: what it keeps on the stack costs small tensors nothing.
+/// Folds a large tensor. A separate function, so that small tensors do not pay for its stack frame.
 #[inline(never)]
 fn fold_shared<R: Default + Send + Sync>(
     elements: usize,
@@ -122,8 +122,8 @@ fn fold_shared<R: Default + Send + Sync>(
     results.iter().filter_map(OnceLock::get).for_each(|result| join(total, result));
 }
 
-/// Does `work` for each of the numbers `0..parts`, which read so many elements together, side by side. A part that shares
-/// work out itself does it alone.
+/// Calls `work` in parallel for each of the numbers `0..parts`; `elements` is the total that they read. Nested calls from
+/// a part run on its thread alone.
 pub(crate) fn share_out(parts: usize, elements: usize, work: &(dyn Fn(usize) + Sync)) {
     POOL.run(parts, elements, work);
 }
@@ -131,7 +131,7 @@ pub(crate) fn share_out(parts: usize, elements: usize, work: &(dyn Fn(usize) + S
 static POOL: Pool = Pool::new();
 
 struct Pool {
-    /// The process whose threads these are; 0 before the first use.
+    /// The process that owns the threads; 0 before the first use.
     owner: AtomicU32,
     is_busy: AtomicBool,
     state: Mutex<State>,
@@ -141,17 +141,17 @@ struct Pool {
 
 struct State {
     task: Option<Task>,
-    /// Of the task; a thread takes part in each at most once.
+    /// The number of the task; a thread joins each task at most once.
     number: u64,
-    /// Threads that were started.
+    /// The number of started threads.
     started: usize,
     /// How many more threads may join the task.
     free_seats: usize,
-    /// Threads that have joined and not left.
+    /// The number of threads that have joined and not left.
     working: usize,
 }
 
-/// Borrowed from the stack of the call that runs it. Valid while it stands in the state, and for those who joined
+/// A task borrowed from the stack of the call that runs it. Valid while it is in the state, and for threads that joined
 /// until they leave.
 #[derive(Clone, Copy)]
 struct Task {
@@ -179,14 +179,14 @@ impl Work<'_> {
         }
     }
 
-    /// As [`take_part`](Self::take_part) on a thread that a panic must not end.
+    /// Calls [`take_part`](Self::take_part) on a thread that a panic must not end.
     fn help(&self) {
         if catch_unwind(AssertUnwindSafe(|| self.take_part())).is_err() {
             self.has_panicked.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Has this many threads of the host's team take part, the calling one among them.
+    /// Runs the work on at most this many threads of the host's team, including the calling one.
     fn do_with(&self, team: ThreadTeam, most: usize) {
         let seats = AtomicUsize::new(most);
         team.run(&|| {
@@ -228,7 +228,7 @@ impl Pool {
         assert!(!work.has_panicked.load(Ordering::Relaxed), "a shard of a measurement panicked");
     }
 
-    /// Whether the threads live in this process: they do not survive a fork.
+    /// Returns whether this process owns the threads: they do not survive a fork.
     fn is_ours(&self) -> bool {
         let process = std::process::id();
         match self.owner.compare_exchange(0, process, Ordering::Relaxed, Ordering::Relaxed) {
@@ -241,7 +241,7 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Invites helpers. The call that is returned must end before `work` does.
+    /// Publishes a task for helpers. The returned call must be dropped before `work`.
     fn begin(&'static self, work: &Work<'_>, helpers: usize) -> Call {
         let mut state = self.lock();
         self.start(&mut state, helpers);
@@ -253,7 +253,7 @@ impl Pool {
         Call { pool: self }
     }
 
-    /// Has at least this many threads parked, as far as the system allows: without one the others do its part.
+    /// Starts threads until there are this many. If the system refuses one, the others do its work.
     fn start(&'static self, state: &mut State, helpers: usize) {
         while state.started < helpers {
             let name = format!("trainmon-stats-{}", state.started + 1);
@@ -264,7 +264,7 @@ impl Pool {
         }
     }
 
-    /// The life of a helper.
+    /// The main loop of a helper thread.
     fn help(&self) {
         let _standard = StandardFloats::enter();
         let mut last = 0;
@@ -282,7 +282,7 @@ impl Pool {
             state.free_seats -= 1;
             state.working += 1;
             drop(state);
-            // SAFETY: the call that lent it waits for `working` to be 0 before it takes it back.
+            // SAFETY: the call that lent it waits until `working` is 0 before it returns.
             let work = unsafe { &*task.work };
             work.help();
             state = self.lock();
@@ -294,7 +294,7 @@ impl Pool {
     }
 }
 
-/// A call in progress. Its end, by return or by panic, waits for every helper that joined.
+/// A call in progress. Dropping it, by return or panic, waits for every helper that joined.
 struct Call {
     pool: &'static Pool,
 }

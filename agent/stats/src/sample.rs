@@ -1,16 +1,16 @@
-//! A look at a few elements.
+//! A hash of a few elements of a tensor.
 
 use trainmon_core::TensorView;
 
-/// Elements looked at.
+/// The number of sampled elements.
 const SAMPLES: usize = 64;
 
-/// With fewer nonzero samples than this a sample says nothing: scaling zeros leaves them as they are, and the gradient
-/// of a large embedding is nearly all zeros.
+/// The fewest nonzero elements of a usable sample: scaling does not change zeros, and the gradient of a large embedding
+/// is nearly all zeros.
 const ENOUGH_NONZERO: u32 = 8;
 
-/// A hash over sizes, strides and a few elements spread over the tensor, over all of a small one. `None` if too few are
-/// nonzero. Cost: some 64 reads, well below a microsecond.
+/// Returns a hash of sizes, strides and up to 64 elements spread over the tensor. `None` if too few are nonzero.
+/// Cost: about 64 reads, well below a microsecond.
 pub fn sample(view: &TensorView<'_>) -> Option<u64> {
     let elements = view.elements();
     let is_contiguous = view.is_contiguous();
@@ -33,13 +33,13 @@ fn mix(hash: u64, word: u64) -> u64 {
     (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
 }
 
-/// The place of a sample: multiples of the golden ratio fall evenly and in no row's or column's rhythm.
+/// Returns the position of a sample: multiples of the golden ratio are spread evenly, independent of rows and columns.
 fn spread(sample: usize, elements: usize) -> usize {
     let fraction = (sample as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     ((u128::from(fraction) * elements as u128) >> 64) as usize
 }
 
-/// How far from the first element one lies, of a logical place. In elements.
+/// Returns the memory offset, in elements, of a logical position.
 fn offset_of(view: &TensorView<'_>, place: usize) -> usize {
     let mut rest = place;
     let mut offset = 0;
@@ -50,13 +50,13 @@ fn offset_of(view: &TensorView<'_>, place: usize) -> usize {
     offset
 }
 
-/// The bits of the element at an offset, those of wide types folded together.
+/// Returns the bits of the element at an offset; wide types are folded to 64 bits.
 #[expect(unsafe_code, reason = "single elements of a view")]
 fn element_bits(view: &TensorView<'_>, offset: usize) -> u64 {
     let size = view.dtype().size();
     let mut bytes = [0u8; 16];
-    // SAFETY: the offset is that of one of the view's elements, which the view's contract makes readable; no element
-    // is wider than 16 bytes.
+    // SAFETY: the offset is that of an element of the view, which is readable by the view's contract; no element is wider
+    // than 16 bytes.
     unsafe { std::ptr::copy_nonoverlapping(view.data().add(offset * size), bytes.as_mut_ptr(), size) };
     let bits = u128::from_le_bytes(bytes);
     bits as u64 ^ ((bits >> 64) as u64).rotate_left(32)

@@ -1,4 +1,4 @@
-//! What the pool's threads share: the standard library's, or shuttle's, which tries one order of events after another.
+//! The synchronisation types of the pool: the standard library's, or shuttle's, which tests many orders of events.
 
 #[cfg(not(trainmon_shuttle))]
 pub(crate) use std::{

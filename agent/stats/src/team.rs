@@ -1,36 +1,36 @@
-//! The host's own OpenMP threads, borrowed on the thread that trains.
+//! The host's own OpenMP threads, used on the training thread.
 //!
-//! Torch's operators run on an OpenMP team whose threads spin for some milliseconds after each of them. Threads of our
-//! own would contend with those for the cores, and let them fall asleep: the host would wait for them to wake in its
-//! next operator. On a small machine the team costs a training step half of what our threads do.
+//! Torch's operators run on an OpenMP team whose threads spin for some milliseconds after each operator. Threads of the
+//! pool would compete with them for the cores and make them sleep, so that torch's next operator had to wait for them.
+//! On a small machine, the team costs a training step half of what the pool's threads cost.
 //!
-//! A thread that calls gets a team of its own: so one is used on the thread that started the monitor only, in the
-//! process it was found in, and where torch itself runs on it.
-#![expect(unsafe_code, reason = "calls OpenMP's runtime by the names it is found under")]
+//! OpenMP creates a separate team for each calling thread. A team is therefore used only on the thread that started the
+//! monitor, in the process in which it was found, and only if torch itself uses it.
+#![expect(unsafe_code, reason = "calls the OpenMP runtime through looked-up symbols")]
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-/// `GOMP_parallel(fn, data, num_threads, flags)`: libgomp's since GCC 4.9; LLVM's and Intel's runtimes have it too.
+/// `GOMP_parallel(fn, data, num_threads, flags)`: in libgomp since GCC 4.9, and in LLVM's and Intel's runtimes.
 type Parallel = unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void), *mut c_void, c_uint, c_uint);
-/// `omp_get_max_threads()`: threads in the next team of the calling thread.
+/// `omp_get_max_threads()`: the number of threads in the next team of the calling thread.
 type MaxThreads = unsafe extern "C" fn() -> c_int;
 
-/// Of a larger team all would have to wake for the few that work.
+/// The largest team that is used: all threads of a team wake, even if few of them work.
 const MOST: c_int = 16;
 
-/// OpenMP, as torch calls it.
+/// The OpenMP runtime of torch, for one thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadTeam {
     parallel: Parallel,
     max_threads: MaxThreads,
-    /// The thread whose team it is.
+    /// The thread that owns the team.
     thread: ThreadId,
 }
 
 static TEAM: OnceLock<ThreadTeam> = OnceLock::new();
 
-/// Looks for the calling thread's team. The first call that finds torch decides, for good.
+/// Detects the calling thread's team. The first call that finds torch determines it permanently.
 pub(crate) fn find() {
     if TEAM.get().is_none()
         && let Some((parallel, max_threads)) = torchs_openmp()
@@ -39,24 +39,24 @@ pub(crate) fn find() {
     }
 }
 
-/// The calling thread's team, if it has one of several threads.
+/// Returns the calling thread's team if it has several threads.
 pub(crate) fn of_this_thread() -> Option<ThreadTeam> {
     let team = *TEAM.get()?;
-    // SAFETY: asks for a number that the runtime keeps per thread.
+    // SAFETY: only reads a number that the runtime stores per thread.
     (team.thread == this_thread() && (2..=MOST).contains(&unsafe { (team.max_threads)() })).then_some(team)
 }
 
 impl ThreadTeam {
-    /// Calls `work` on every thread of the team at once, the calling one among them, and waits for them all.
+    /// Calls `work` on all threads of the team, including the calling one, and waits for them.
     ///
-    /// `work` must not panic: nothing may unwind through the runtime.
+    /// `work` must not panic: a panic may not unwind through the runtime.
     pub(crate) fn run<F: Fn() + Sync>(self, work: &F) {
         unsafe extern "C" fn call<F: Fn()>(work: *mut c_void) {
             // SAFETY: the `F` that `run` lends until every thread has left.
             unsafe { (*work.cast_const().cast::<F>())() }
         }
-        // As many threads as torch asks for, which is all: with another number the runtime would end and restart some.
-        // SAFETY: `call` gets back the pointer it expects; the runtime returns when all threads have left it.
+        // All threads, as torch does: with another number, the runtime would end and restart some.
+        // SAFETY: `call` receives the pointer it expects; the runtime returns when all threads have left it.
         unsafe { (self.parallel)(call::<F>, std::ptr::from_ref(work).cast_mut().cast(), 0, 0) };
     }
 }
@@ -75,7 +75,8 @@ mod linux {
         unsafe { libc::gettid() }
     }
 
-    /// What torch's own calls reach: the loader asks the global scope before what a library brings itself.
+    /// Returns the functions that torch's own calls resolve to: the loader searches the global scope before a library's
+    /// own dependencies.
     pub(super) fn torchs_openmp() -> Option<(Parallel, MaxThreads)> {
         let torch = loaded(c"libtorch_cpu.so")?;
         let symbol = |name| {
@@ -89,7 +90,7 @@ mod linux {
         })
     }
 
-    /// A library this process has loaded already.
+    /// Returns the handle of a library that this process has already loaded.
     fn loaded(name: &CStr) -> Option<*mut c_void> {
         // SAFETY: loads nothing and runs nothing. The handle is never closed, so its symbols stay.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
@@ -114,7 +115,7 @@ mod elsewhere {
 
     pub(super) fn this_thread() -> ThreadId {}
 
-    /// Unmeasured there.
+    /// Returns `None`: the benefit is not measured on this platform.
     pub(super) fn torchs_openmp() -> Option<(Parallel, MaxThreads)> {
         None
     }

@@ -213,7 +213,7 @@ fn respelt(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// An option as it is called here: `-tp` and `-tp=…` by the list, `--output_path` with hyphens.
+/// Returns the long option with hyphens for `-tp`, `-tp=…` (by the list) or `--output_path`; `None` for other arguments.
 fn respelt_option(argument: &str, spellings: &[(&str, &str)]) -> Option<String> {
     let (name, value) = argument.split_once('=').map_or((argument, None), |(name, value)| (name, Some(value)));
     let long = match spellings.iter().find(|(short, _)| name == *short) {

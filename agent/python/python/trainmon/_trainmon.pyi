@@ -61,7 +61,7 @@ DEVICE_COLUMNS: Final[tuple[str, ...]]
 count)."""
 
 class ConfigError(ValueError):
-    """A config file that cannot be read or is wrong. The text names every fault with its place and a hint."""
+    """A config file that cannot be read or is invalid. The text lists every error with its location and a hint."""
 
 def read_only_pass(tensor: Any) -> int | None:
     """Reads a host tensor's memory once and does almost nothing with it: the lower limit for benchmarks."""

@@ -1,4 +1,4 @@
-//! Memory that was allocated uninitialised while a step was captured: its contents mean nothing.
+//! Uninitialised memory that was allocated during a captured step: its contents are meaningless.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -7,16 +7,16 @@ use pyo3::prelude::*;
 
 use crate::discard_error::discard;
 
-/// The storages from a step's calls of `torch.empty` and the like. Each has the step's own number as an attribute:
-/// torch keeps a storage's object for as long as its memory, so that nothing must be held or discarded here.
+/// The storages from a step's calls of `torch.empty` and the like. Each has the step's number as an attribute: torch keeps
+/// a storage's object as long as its memory, so nothing is stored here.
 pub(crate) struct Allocations {
     number: u64,
-    /// Whether there is any: most steps have none, and no cost.
+    /// Whether there are any. Most steps have none, and then no cost.
     are_any: AtomicBool,
 }
 
 impl Allocations {
-    /// For a step that begins.
+    /// Creates the allocations of a new step.
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self { number: NEXT.fetch_add(1, Ordering::Relaxed), are_any: AtomicBool::new(false) }
@@ -25,7 +25,7 @@ impl Allocations {
     /// Registers the uninitialised memory of a call's result. A tensor without elements has none.
     ///
     /// # Errors
-    /// It is no tensor with a storage.
+    /// The result is not a tensor with a storage.
     pub(crate) fn note(&self, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = tensor.py();
         if tensor.call_method0(intern!(py, "numel"))?.extract::<i64>().is_ok_and(|elements| elements == 0) {
@@ -37,7 +37,7 @@ impl Allocations {
         Ok(())
     }
 
-    /// Whether a tensor is in such memory. Cost: 0.2 us, if there is any.
+    /// Whether a tensor is in such memory. Cost: 0.2 us if there is any.
     pub(crate) fn have_given(&self, tensor: &Bound<'_, PyAny>) -> bool {
         if !self.are_any.load(Ordering::Relaxed) {
             return false;

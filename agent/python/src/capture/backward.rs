@@ -13,10 +13,10 @@ use crate::capture::shared::{Active, Quiet, Shared};
 use crate::capture::thread::Busy;
 use crate::capture::values::Walk;
 
-/// The node of the first tensor in a result; `None` if no gradient passes through it.
+/// Returns the node of the first tensor in a result; `None` if no gradient passes through it.
 pub(crate) fn first_node<'py>(py: Python<'py>, result: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let mut first = result.clone();
-    // A tuple of tuples, as from an LSTM.
+    // An LSTM returns a tuple of tuples, for example.
     for _ in 0..4 {
         let inner = if let Ok(values) = first.cast::<PyTuple>() {
             values.iter().next()
@@ -34,7 +34,7 @@ pub(crate) fn first_node<'py>(py: Python<'py>, result: &Bound<'py, PyAny>) -> Py
     Ok((!node.is_none()).then_some(node))
 }
 
-/// The hook that a node calls when its gradients are complete. Lives as long as the graph; it does not keep an ended
+/// The hook that a node calls when its gradients are complete. It lives as long as the graph, but does not keep an ended
 /// step alive.
 #[pyclass(frozen, module = "trainmon._trainmon")]
 pub(crate) struct GradientHook {

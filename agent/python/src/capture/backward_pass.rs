@@ -1,8 +1,8 @@
-//! A module's gradients, recorded where they enter and leave it: its inputs and outputs pass torch's own identity
+//! Records a module's gradients where they enter and leave it: its inputs and outputs pass through torch's identity
 //! function, as in torch's module hooks.
 //!
-//! In Rust because a step has two of these for each call of a module: in Python they took a quarter of the cost of
-//! capturing modules.
+//! Written in Rust because each call of a module needs two of these: in Python they took a quarter of the cost of capturing
+//! modules.
 
 use parking_lot::Mutex;
 use pyo3::intern;
@@ -16,7 +16,7 @@ use crate::torch::Torch;
 
 const NODE: &str = "BackwardHookFunctionBackward";
 
-/// The backward of one call of a module. Its nodes receive exactly this module's share of a gradient.
+/// The backward pass of one call of a module. Its nodes receive exactly this module's share of a gradient.
 #[pyclass(frozen, module = "trainmon._trainmon")]
 pub(crate) struct BackwardPass {
     call: Py<ModuleCall>,
@@ -26,14 +26,14 @@ pub(crate) struct BackwardPass {
 #[derive(Default)]
 struct State {
     inputs: Spread,
-    /// Whether an input was passed through a node.
+    /// Whether an input passed through a node.
     has_inputs: bool,
     outputs: Spread,
     /// The gradients of the outputs, until those of the inputs are complete.
     of: Option<Py<PyTuple>>,
 }
 
-/// The positions of the tensors among so many values.
+/// The positions of the tensors among `count` values.
 #[derive(Clone, Default)]
 struct Spread {
     places: Vec<usize>,
@@ -41,7 +41,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// The gradients at their tensors' positions.
+    /// Returns the gradients at their tensors' positions.
     fn of<'py>(&self, gradients: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
         let mut spread = vec![gradients.py().None().into_bound(gradients.py()); self.count];
         for (&place, gradient) in self.places.iter().zip(gradients.iter_borrowed()) {
@@ -58,7 +58,7 @@ impl BackwardPass {
         Self { call, state: Mutex::default() }
     }
 
-    /// The arguments to call the module with.
+    /// Returns the arguments for the module's call.
     fn take_inputs<'py>(slf: &Bound<'py, Self>, args: Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
         let Some(passed) = Passed::of(&args)? else { return Ok(args) };
         {
@@ -70,7 +70,7 @@ impl BackwardPass {
         Ok(passed.values)
     }
 
-    /// The outputs for the module to return.
+    /// Returns the outputs that the module must return.
     fn take_outputs<'py>(slf: &Bound<'py, Self>, output: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let values = match output.cast::<PyTuple>() {
             Ok(values) => values.clone(),
@@ -97,7 +97,7 @@ impl BackwardPass {
         };
         self.call.get().begin_backward(py);
         if !has_inputs {
-            // No gradient leaves it: nothing else comes.
+            // No gradient leaves the module, so no other hook follows.
             self.end(py, &PyTuple::empty(py));
         }
         Ok(())
@@ -106,7 +106,7 @@ impl BackwardPass {
     fn leaves(&self, py: Python<'_>, into: &Bound<'_, PyTuple>) -> PyResult<()> {
         let inputs = {
             let state = self.state.lock();
-            // Otherwise the gradient bypassed the module's outputs, as in a second backward.
+            // Without it, the gradient bypassed the module's outputs, as in a second backward pass.
             state.of.as_ref().map(|_| state.inputs.clone())
         };
         if let Some(inputs) = inputs {
@@ -157,7 +157,7 @@ fn hook(node: &Bound<'_, PyAny>, pass: &Bound<'_, BackwardPass>, side: Side) -> 
     Ok(())
 }
 
-/// Values whose tensors passed a node.
+/// Values whose tensors passed through a node.
 struct Passed<'py> {
     values: Bound<'py, PyTuple>,
     spread: Spread,
@@ -165,7 +165,7 @@ struct Passed<'py> {
 }
 
 impl<'py> Passed<'py> {
-    /// `None` if no gradient would pass the node.
+    /// Passes the values through a node; `None` if no gradient would reach the node.
     fn of(values: &Bound<'py, PyTuple>) -> PyResult<Option<Self>> {
         let py = values.py();
         let Some(torch) = Torch::loaded(py)? else { return Ok(None) };
@@ -186,7 +186,7 @@ impl<'py> Passed<'py> {
         let Some(node) = first_node(&passed)? else { return Ok(None) };
         let mut all: Vec<_> = values.iter().collect();
         for (&place, tensor) in places.iter().zip(passed.iter_borrowed()) {
-            // Otherwise torch would refuse in-place writes to the result.
+            // Without this, torch refuses in-place writes to the result.
             functions.set_creation_meta.bind(py).call1((&tensor, &functions.default_meta))?;
             all[place] = tensor.to_owned();
         }
@@ -206,7 +206,7 @@ fn first_node<'py>(passed: &Bound<'py, PyTuple>) -> PyResult<Option<Bound<'py, P
     Ok(None)
 }
 
-/// A tuple of the same type: `like` may be a named one.
+/// Returns a tuple of the same type as `like`, which may be a named tuple.
 fn of_type<'py>(like: &Bound<'py, PyTuple>, values: Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
     if like.is_exact_instance_of::<PyTuple>() {
         return Ok(values.into_any());
@@ -218,11 +218,11 @@ fn of_type<'py>(like: &Bound<'py, PyTuple>, values: Bound<'py, PyTuple>) -> PyRe
     }
 }
 
-/// The functions of torch that this requires, looked up once.
+/// The required functions of torch, looked up once.
 struct Functions {
     /// `BackwardHookFunction.apply`, the public function.
     apply: Py<PyAny>,
-    /// The function that it calls without a functorch transform: a third cheaper.
+    /// The function that `apply` calls if no functorch transform is active: a third cheaper.
     apply_directly: Py<PyAny>,
     has_transforms: Py<PyAny>,
     unwrap_if_dead: Py<PyAny>,
@@ -250,7 +250,7 @@ impl Functions {
         })
     }
 
-    /// The tensors, passed through one node.
+    /// Passes the tensors through one node.
     fn apply<'py>(&self, py: Python<'py>, mut tensors: Vec<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyTuple>> {
         let mut apply = &self.apply;
         if !self.has_transforms.bind(py).call0()?.is_truthy()? {

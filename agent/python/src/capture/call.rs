@@ -1,4 +1,4 @@
-//! One call of a function of torch, from its arguments to its result.
+//! Records one call of a torch function, from its arguments to its result.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,33 +17,33 @@ use crate::capture::thread::{self, Announced, Busy, Inside};
 use crate::capture::values::Walk;
 use crate::discard_error::discard;
 
-/// The arguments in the form in which they are written.
+/// The arguments of a call, as they are written.
 pub(crate) struct Arguments<'a, 'py> {
     pub(crate) args: &'a Bound<'py, PyTuple>,
     pub(crate) kwargs: Option<&'a Bound<'py, PyDict>>,
-    /// Whether its tensors are known to be of torch's own classes: reading their attributes runs no other code.
+    /// Whether all tensors are known to be of torch's own classes, so that reading attributes runs no other code.
     pub(crate) is_plain: bool,
 }
 
 /// A call that has begun.
-#[expect(clippy::struct_excessive_bools, reason = "each says something else of the call")]
+#[expect(clippy::struct_excessive_bools, reason = "independent properties of the call")]
 pub(crate) struct Begun {
     pub(crate) active: Arc<Active>,
     pub(crate) name: CallName,
-    /// Whether values are kept; otherwise only the names.
+    /// Whether values are recorded; otherwise only names are.
     pub(crate) is_kept: bool,
     pub(crate) is_entry: bool,
     /// Whether it is an operator of the dispatcher.
     is_overload: bool,
-    /// Whether it changes nothing: a disabled dropout. Its gradients are those of the following call.
+    /// Whether it changes nothing, like a disabled dropout. Its gradients are those of the following call.
     is_idle: bool,
-    /// The node of its first tensor. If its result has the same node, the call created none.
+    /// The node of its first tensor. If the result has the same node, the call created none.
     made_by: Option<Py<PyAny>>,
 }
 
 impl Shared {
-    /// The body of the mode: calls `function`, and records it if it is an operator. Errors of the function are raised,
-    /// errors of the recording are not.
+    /// The body of the mode: calls `function`, and records the call if it is an operator. Only errors of the function are
+    /// raised, not errors of the recording.
     pub(crate) fn call<'py>(
         self: &Arc<Self>,
         function: &Bound<'py, PyAny>,
@@ -82,7 +82,7 @@ impl Shared {
         self.run(&active, &operator, function, (args, kwargs), &shown)
     }
 
-    /// Calls a function that allocates uninitialised memory, which is no operator.
+    /// Calls a function that allocates uninitialised memory, which is not an operator.
     fn allocate<'py>(
         &self,
         active: &Active,
@@ -99,7 +99,7 @@ impl Shared {
         Ok(given)
     }
 
-    /// As [`call`](Self::call), for a function that no mode receives.
+    /// Like [`call`](Self::call), for a function that no mode receives.
     pub(crate) fn call_operator<'py>(
         self: &Arc<Self>,
         operator: usize,
@@ -149,8 +149,8 @@ impl Shared {
         result
     }
 
-    /// Calls a function that is no operator. One in Python runs with the mode on, because its inner calls are operators
-    /// again.
+    /// Calls a function that is not an operator. A Python function runs with the mode on, because its inner calls may be
+    /// operators.
     fn call_inside<'py>(
         self: &Arc<Self>,
         function: &Bound<'py, PyAny>,
@@ -163,7 +163,7 @@ impl Shared {
         body.call(args, kwargs)
     }
 
-    /// Runs code of ours. Its failure is logged, and does not reach the host.
+    /// Runs trainmon's own code. A failure is logged and does not reach the host.
     pub(crate) fn guarded<R>(&self, py: Python<'_>, what: &str, body: impl FnOnce() -> PyResult<R>) -> Option<R> {
         match catch_unwind(AssertUnwindSafe(body)) {
             Ok(Ok(done)) => Some(done),
@@ -198,7 +198,7 @@ impl Shared {
                 self.check_parent(py);
             }
             place(active, &mut entry);
-            // With backward only, the calls' places are still recorded.
+            // The calls' places are recorded even if only backward is captured.
             if is_kept || (is_entry && !session.plan().wants_direction(Direction::Forward)) {
                 self.tell_stack(py, active, &mut entry);
             }
@@ -254,8 +254,7 @@ impl Shared {
     }
 }
 
-/// Records a differing call once more, with its tensors. Values that a call overwrote in place are no longer its
-/// inputs.
+/// Records a differing call again, with its tensors. Inputs that the call overwrote in place are lost.
 fn save_difference(begun: &Begun, operator: &Operator, shown: &Arguments<'_, '_>, result: &Bound<'_, PyAny>) {
     let Begun { active, name, is_overload, .. } = begun;
     let overwrites =

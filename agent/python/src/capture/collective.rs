@@ -1,4 +1,4 @@
-//! Calls whose results are complete later than their return: communication between ranks.
+//! Communication between ranks: calls whose results are complete only after they return.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::capture::shared::{Quiet, Shared};
 use crate::capture::thread::{self, Busy};
 use crate::capture::values::Walk;
 
-/// A call that has begun. Until `returned` is called, no call inside it is captured.
+/// A call that has begun. Inner calls are not captured until `returned` is called.
 #[pyclass(frozen, module = "trainmon._trainmon")]
 pub(crate) struct OperatorCall {
     shared: Arc<Shared>,
@@ -32,7 +32,7 @@ impl Shared {
             let _quiet = Quiet::unless_plain(py, shown.is_plain)?;
             Ok(self.begin_call(py, &active, &operator, shown))
         })?;
-        // Released by `returned`, in this thread.
+        // `returned` releases it, in the same thread.
         std::mem::forget(busy);
         Some(OperatorCall { shared: Arc::clone(self), begun })
     }
@@ -40,7 +40,7 @@ impl Shared {
 
 #[pymethods]
 impl OperatorCall {
-    /// Registers that the function has returned or raised. Once, in the thread that called it.
+    /// Registers that the function has returned or raised. Called once, in the thread that called the function.
     fn returned(&self) {
         thread::no_longer_busy();
         self.begun.active.session.end(&self.begun.name.forward);
@@ -61,7 +61,7 @@ impl OperatorCall {
     }
 
     /// Records the results; an argument at a position in `hidden` is omitted.
-    #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
+    #[expect(clippy::needless_pass_by_value, reason = "Python passes owned values")]
     fn end(&self, py: Python<'_>, outputs: &Bound<'_, PyTuple>, hidden: Vec<usize>) {
         let Begun { active, name, is_kept, .. } = &self.begun;
         if !is_kept {

@@ -9,7 +9,7 @@ use trainmon_capture::{CaptureConfig, CaptureLevel, CapturePlan, DataMode};
 
 use crate::config_error::{ConfigError, config_error, with_hint};
 
-/// A capture's config, read and checked.
+/// The parsed and validated config of a capture.
 #[pyclass(frozen, name = "CaptureConfig", module = "trainmon._trainmon")]
 pub(crate) struct PyCaptureConfig {
     plan: CapturePlan,
@@ -26,7 +26,7 @@ impl PyCaptureConfig {
 
 #[pymethods]
 impl PyCaptureConfig {
-    /// Reads a config; the keys of the JSON object `over` replace its outermost ones. `like_msprobe`: missing keys have
+    /// Reads a config; the keys of the JSON object `over` replace its top-level keys. `like_msprobe`: missing keys have
     /// msprobe's defaults.
     #[staticmethod]
     fn read(text: &str, file: &str, over: &str, like_msprobe: bool) -> PyResult<Self> {
@@ -73,7 +73,7 @@ impl PyCaptureConfig {
         self.config().level == CaptureLevel::L2
     }
 
-    /// Whether everything is captured that its level supports: no scope, no list, both directions, inputs and outputs.
+    /// Whether everything that the level supports is captured: no scope, no list, both directions, inputs and outputs.
     #[getter]
     fn is_whole(&self) -> bool {
         let CaptureConfig { scope, list, slice, data_mode, .. } = self.config();

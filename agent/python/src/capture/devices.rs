@@ -1,4 +1,4 @@
-//! Late numbers: of tensors that are measured on their devices.
+//! Late numbers of tensors that are measured on their devices.
 
 use std::collections::HashMap;
 
@@ -28,7 +28,7 @@ struct Awaited {
 }
 
 impl Devices {
-    /// For this step: an object with a method `take_up(tensor)`.
+    /// Creates the state of a step. `device_numbers`: an object with a method `take_up(tensor)`.
     pub(crate) fn of(device_numbers: Option<Py<PyAny>>) -> Self {
         Self { device_numbers: Mutex::new(device_numbers), awaited: Mutex::default() }
     }
@@ -37,14 +37,14 @@ impl Devices {
         self.device_numbers.lock().as_ref().map(|device_numbers| device_numbers.clone_ref(py))
     }
 
-    /// Registers a ticket for a tensor's numbers. `count`: its elements.
+    /// Registers the ticket for a tensor's numbers. `count`: the number of elements.
     pub(crate) fn await_numbers(&self, ticket: u64, later: Later, tensor: &Tensor<'_>, count: i64) {
         let (Some(dtype), Ok(shape)) = (Dtype::from_torch_name(tensor.dtype), Shape::new(&[count])) else { return };
         let is_scalar = tensor.shape.is_empty() && count == 1;
         self.awaited.lock().insert(ticket, Awaited { later, dtype, shape, is_scalar });
     }
 
-    /// Writes the numbers that have arrived. Missing ones stay null.
+    /// Writes numbers that have arrived. Missing ones stay null.
     pub(crate) fn arrived(&self, session: &Session, tickets: &[u64], rows: &[Row]) {
         for (ticket, row) in tickets.iter().zip(rows) {
             let Some(awaited) = self.awaited.lock().remove(ticket) else { continue };

@@ -1,4 +1,4 @@
-//! The entry points of functions, which have the arguments as the caller passed them.
+//! Entry points of functions, which receive the arguments as the caller passed them.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::capture::shared::Shared;
 use crate::capture::thread::{self, Announced, Busy};
 
-/// Replaces a function of torch while a capture is on: announces the call, and makes it.
+/// Replaces a torch function during a capture: announces the call, then makes it.
 #[pyclass(frozen, module = "trainmon._trainmon")]
 pub(crate) struct Entrance {
     shared: Arc<Shared>,
-    /// `None`: calls made here are not captured.
+    /// The operator's number; `None` if calls from here are not captured.
     operator: Option<usize>,
     /// The function with which the mode is called.
     target: usize,

@@ -6,8 +6,8 @@ use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 use trainmon_capture::Session;
 
-/// The entries of parameters' gradients: a module's parameters share one, and each further gradient of a parameter in a step
-/// begins the next.
+/// The entries of parameters' gradients. The parameters of a module share an entry; each further gradient of a parameter in
+/// a step begins the next one.
 #[derive(Default)]
 pub(crate) struct Gradients(Mutex<HashMap<String, Entries, FixedState>>);
 

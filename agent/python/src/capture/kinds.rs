@@ -1,4 +1,4 @@
-//! The kind of an argument, determined by its class and cached: the walk through a call's values queries it for each.
+//! The kind of a value, determined from its class and cached: each value of a call needs it.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use pyo3::types::PyType;
 
 use crate::discard_error::discard;
 
-/// How values of a class are written.
+/// The form in which values of a class are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ValueKind {
     /// A tensor, or a subclass of one.
@@ -19,13 +19,13 @@ pub(crate) enum ValueKind {
     Int,
     Float,
     Str,
-    /// A list, a tuple, or a subclass of either: its items in order.
+    /// A list, a tuple, or a subclass of either; written as its items in order.
     Sequence,
     /// `torch.Size`.
     Size,
     /// A tuple with field names.
     NamedTuple,
-    /// A data class's instance.
+    /// An instance of a data class.
     DataClass,
     Mapping,
     Slice,
@@ -38,7 +38,7 @@ pub(crate) enum ValueKind {
     P2pOp,
     NumpyScalar,
     NdArray,
-    /// A value that a dump cannot show.
+    /// A value that a dump cannot contain.
     Other,
 }
 
@@ -47,14 +47,14 @@ pub(crate) enum ValueKind {
 pub(crate) struct Kinds(Mutex<HashMap<usize, (ValueKind, Py<PyType>), foldhash::fast::RandomState>>);
 
 impl Kinds {
-    /// Cost: one look-up, except the first time.
+    /// Returns the kind of a value. Cost: one look-up, except for the first value of a class.
     pub(crate) fn of(&self, value: &Bound<'_, PyAny>) -> ValueKind {
         let class = value.get_type();
         let address = class.as_ptr() as usize;
         if let Some((kind, _)) = self.0.lock().get(&address) {
             return *kind;
         }
-        // Outside the lock: foreign code may run.
+        // Outside the lock, because this may run foreign code.
         let kind = classify(&class).unwrap_or_else(|error| {
             discard(value.py(), error);
             ValueKind::Other
@@ -64,7 +64,7 @@ impl Kinds {
     }
 }
 
-/// The classes that distinguish values, `module.class` and its kind, the more special ones first.
+/// The kinds by module and class, more specific classes first.
 const CLASSES: [(&str, &str, ValueKind); 20] = [
     ("torch", "Tensor", ValueKind::Tensor),
     ("builtins", "bool", ValueKind::Bool),
@@ -98,7 +98,7 @@ fn classify(class: &Bound<'_, PyType>) -> PyResult<ValueKind> {
     }
     let modules = py.import("sys")?.getattr("modules")?;
     for (module, name, kind) in CLASSES {
-        // Without an import: a value's class exists only after its module was imported.
+        // Nothing is imported here: the class of a value exists only if its module was imported.
         let module = modules.call_method1(intern!(py, "get"), (module,))?;
         let Some(of) = module.getattr_opt(name)? else { continue };
         let Ok(of) = of.cast::<PyType>() else { continue };

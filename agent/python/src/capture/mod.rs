@@ -1,10 +1,10 @@
 //! Captures for Python: the core of `trainmon.captures`.
 //!
-//! The mode (`call`) finds an operator by its identity (`operators`), and writes its values (`values`, `tensors`,
-//! `kinds`) and its stack (`stacks`). Hooks call `modules`, `backward` and `backward_pass`. `entrance` has a function's
-//! arguments as its caller passed them. `placing` places calls in `construct.json`, and `gradients` names those of
-//! parameters. `devices` holds tensors that wait for a device's numbers, `pending_messages` keeps notices until Python
-//! can receive them, `thread` has each thread's state, and `shared` the state of all.
+//! The mode (`call`) finds an operator by its identity (`operators`) and writes its values (`values`, `tensors`, `kinds`)
+//! and its stack (`stacks`). Hooks call `modules`, `backward` and `backward_pass`. `entrance` receives a function's
+//! arguments as its caller passed them. `placing` places calls in `construct.json`, and `gradients` names parameters'
+//! gradients. `devices` holds tensors that wait for a device's numbers, and `pending_messages` stores notices until Python
+//! can receive them. `thread` is the state of a thread, and `shared` that of the capture.
 
 mod allocations;
 mod backward;
@@ -97,7 +97,7 @@ impl PyCapture {
         self.0.operators.add(function, (prefix, api), (is_seen, false), (filled, filled_keys))
     }
 
-    /// Adds a function that allocates uninitialised memory: it is no operator, but tensors in that memory are marked.
+    /// Adds a function that allocates uninitialised memory. It is not an operator, but tensors in that memory are marked.
     fn add_allocation(&self, function: &Bound<'_, PyAny>) {
         self.0.operators.add_allocation(function);
     }
@@ -107,7 +107,7 @@ impl PyCapture {
         self.0.operators.add(operator, (prefix, name), (false, true), Default::default())
     }
 
-    /// Begins a call whose end the caller reports. `None`: it is not captured.
+    /// Begins a call whose end the caller reports. Returns `None` if it is not captured.
     #[pyo3(signature = (operator, args, kwargs = None))]
     fn begin_operator(
         &self,
@@ -119,7 +119,7 @@ impl PyCapture {
         self.0.begin_operator(py, operator, &Arguments { args, kwargs, is_plain: false })
     }
 
-    /// The replacement of a function while a capture is on.
+    /// Returns the replacement for a function during a capture.
     #[pyo3(signature = (operator, target, original))]
     fn entrance(&self, operator: Option<usize>, target: &Bound<'_, PyAny>, original: Py<PyAny>) -> Entrance {
         Entrance::new(Arc::clone(&self.0), operator, target, original)
@@ -141,8 +141,8 @@ impl PyCapture {
         self.0.set_mode(mode);
     }
 
-    /// Begins a step, or returns the reason why it cannot. `listener` receives a severity, a message and a hint.
-    /// `rows`: only a range of rows is kept of tensors with that many rows: rows, first, end.
+    /// Begins a step, or returns the reason why it cannot. `listener` receives a severity, a message and a hint. `rows`
+    /// (rows, first, end): records only rows `first` to `end` of tensors that have `rows` rows.
     #[pyo3(signature = (config, step, rank, listener, rows = None))]
     fn begin(
         &self,
@@ -175,15 +175,15 @@ impl PyCapture {
         self.0.set_device_numbers(device_numbers);
     }
 
-    /// Sets numbers that a device computed, by the tickets of their tensors.
-    #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
+    /// Sets the numbers that a device has computed, by the tickets of their tensors.
+    #[expect(clippy::needless_pass_by_value, reason = "Python passes owned values")]
     fn fill_numbers(&self, tickets: Vec<u64>, rows: Vec<Row>) {
         if let Some(active) = self.0.opened() {
             active.devices.arrived(&active.session, &tickets, &rows);
         }
     }
 
-    /// Whether a step was begun and has not ended.
+    /// Whether a step has begun and not ended.
     #[getter]
     fn is_open(&self) -> bool {
         self.0.opened().is_some()
@@ -206,7 +206,7 @@ impl PyCapture {
         is_renamed
     }
 
-    /// Writes the step's files as they are now.
+    /// Writes the step's files in their current state.
     fn write(&self, py: Python<'_>) -> PyResult<()> {
         let Some(active) = self.0.opened() else { return Ok(()) };
         self.0.await_files(py, &active);
@@ -225,7 +225,7 @@ impl PyCapture {
         made.map(drop).map_err(|error| capture_error(&error))
     }
 
-    /// Sets the function that is called before a call is put under a parent.
+    /// Sets the function that is called before a call is placed under a parent.
     fn set_parent_check(&self, check: Option<Py<PyAny>>) {
         self.0.set_parent_check(check);
     }
@@ -271,14 +271,14 @@ impl PyCapture {
         self.0.pending_messages.tell(py);
     }
 
-    /// Entries, bytes, files, and the reason why the capture has stopped, if it has.
+    /// Returns the entries, bytes, files, and the reason why the capture has stopped, if it has.
     fn progress(&self) -> Option<(u64, u64, u64, Option<String>)> {
         let progress = self.0.opened()?.session.progress();
         Some((progress.entries, progress.bytes, progress.files, progress.stopped))
     }
 
-    /// As [`progress`](Self::progress), with rarely used numbers: bytes of all tensors among the values, less those
-    /// that share another's file; files and bytes that wait to be written; calls that returned a NaN or an infinity.
+    /// Returns further numbers: bytes of all tensors among the values, without those that share another's file; files and
+    /// bytes that wait to be written; calls that returned a NaN or an infinity.
     fn volume(&self) -> Option<(u64, usize, usize, u64)> {
         let progress = self.0.opened()?.session.progress();
         let tensor_bytes = progress.tensor_bytes.saturating_sub(progress.shared_bytes);

@@ -1,4 +1,4 @@
-//! Calls of modules.
+//! Records calls of modules.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -24,7 +24,7 @@ pub(crate) struct ModuleCall {
 }
 
 impl Shared {
-    /// Begins a module's call. `None`: nothing is captured now.
+    /// Begins a module's call. Returns `None` if nothing is captured now.
     pub(crate) fn begin_module(
         self: &Arc<Self>,
         py: Python<'_>,
@@ -92,9 +92,9 @@ impl Shared {
 
 #[pymethods]
 impl ModuleCall {
-    /// Records the module's own parameters and its output; an `output` of `None` with `failed`: it raised.
+    /// Records the module's own parameters and its output. `failed`: the call raised, and `output` is `None`.
     fn end(&self, py: Python<'_>, output: &Bound<'_, PyAny>, parameters: &Bound<'_, PyDict>, failed: bool) {
-        // Also if the step has ended meanwhile: the thread is no longer in the module.
+        // Even if the step has ended meanwhile, because the thread is no longer in the module.
         thread::leave_module(&self.name.forward);
         let Some(active) = self.active.upgrade() else { return };
         let _busy = Busy::new();
@@ -104,7 +104,7 @@ impl ModuleCall {
             let is_on = self.shared.is_on();
             if is_on && (active.has_construct || self.is_kept) {
                 let mut entry = session.entry(&self.name.forward);
-                // Its parent is the module around it: it is closed first.
+                // Closed first, because its parent is the module around it.
                 session.end_module(&self.name.forward);
                 tell_modules_around(&active);
                 if active.has_construct {
@@ -114,7 +114,7 @@ impl ModuleCall {
                     Walk::new(&active, entry.part(Part::Output)).output(output);
                     Walk::new(&active, entry.part(Part::Parameters)).present(parameters);
                 }
-                // After the calls inside it, also if it raised.
+                // The entry follows those of the inner calls, even if the call raised.
                 entry.move_to_end();
                 if entry.append() {
                     session.save_difference(&self.name.forward, |entry| {
@@ -139,7 +139,7 @@ impl ModuleCall {
         });
     }
 
-    /// Begins its backward: calls of this thread are inside of it from now on.
+    /// Begins the module's backward pass: later calls of this thread belong to it.
     pub(crate) fn begin_backward(&self, py: Python<'_>) {
         let Some(active) = self.active.upgrade().filter(|_| self.shared.is_on()) else { return };
         self.shared.guarded(py, "module backward", || {
@@ -150,7 +150,7 @@ impl ModuleCall {
         });
     }
 
-    /// Ends its backward, with the gradients of its inputs and of its outputs.
+    /// Ends the module's backward pass, with the gradients of its inputs and outputs.
     pub(crate) fn end_backward(&self, py: Python<'_>, into: &Bound<'_, PyAny>, of: &Bound<'_, PyAny>) {
         let Some(active) = self.active.upgrade().filter(|_| self.shared.is_on()) else { return };
         let _busy = Busy::new();
@@ -166,7 +166,7 @@ impl ModuleCall {
                 if active.has_construct {
                     entry.inside_open_module();
                 }
-                // Its place in the file is that of its end, though `construct.json` has it already.
+                // The position in the file is that of the end, although `construct.json` already contains the entry.
                 entry.move_to_end();
                 if is_kept {
                     write_gradients(&active, &mut entry, into, of);
@@ -181,7 +181,7 @@ impl ModuleCall {
 }
 
 impl ModuleCall {
-    /// Logs an error of ours.
+    /// Logs an error of trainmon.
     pub(crate) fn failed(&self, what: &str, error: &PyErr) {
         self.shared.note(what, &error.to_string());
     }

@@ -1,4 +1,4 @@
-//! The functions of torch that are captured, found by their identity.
+//! The captured functions of torch, identified by address.
 
 use std::collections::HashMap;
 
@@ -15,15 +15,15 @@ use crate::discard_error::discard;
 pub(crate) struct Operator {
     pub(crate) prefix: String,
     pub(crate) api: String,
-    /// The name of its calls after the prefix: of `linalg.norm` the last part, of the operator `add.Tensor` the whole.
+    /// The name of its calls after the prefix: the last part of `linalg.norm`, but all of the operator `add.Tensor`.
     pub(crate) shown: String,
     /// Whether it is an operator of the dispatcher: below autograd.
     pub(crate) is_overload: bool,
     /// Keeps the function alive; its index in the table is its number.
     _function: Py<PyAny>,
-    /// Positions of arguments that hold nothing before the call: buffers it fills.
+    /// The positions of arguments that are buffers for the call to fill.
     pub(crate) filled: Vec<usize>,
-    /// The same by keyword.
+    /// The keywords of such arguments.
     pub(crate) filled_keys: Vec<String>,
 }
 
@@ -31,13 +31,13 @@ pub(crate) struct Operator {
 #[derive(Default)]
 pub(crate) struct Operators {
     table: RwLock<Table>,
-    /// Functions that allocate uninitialised memory, by address; held so that the address is not reused.
+    /// Functions that allocate uninitialised memory, by address; kept alive so that the address is not reused.
     allocations: RwLock<HashMap<usize, Py<PyAny>, FixedState>>,
-    /// Python functions that are no operators, with the functions to call instead to capture their inner calls.
+    /// Python functions that are not operators, with the functions to call instead to capture their inner calls.
     inside: Mutex<HashMap<usize, Inside, FixedState>>,
 }
 
-/// A function, held so that its address is not reused, and its body.
+/// A function, kept alive so that its address is not reused, and its body.
 type Inside = (Py<PyAny>, Option<Py<PyAny>>);
 
 #[derive(Default)]
@@ -47,8 +47,8 @@ struct Table {
 }
 
 impl Operators {
-    /// Adds a function; returns its number. `is_seen`: the mode is called with this very object. `is_overload`: it is
-    /// an operator of the dispatcher, whose name has a dot.
+    /// Adds a function; returns its number. `is_seen`: the mode is called with this object itself. `is_overload`: it is an
+    /// operator of the dispatcher, whose name has a dot.
     pub(crate) fn add(
         &self,
         function: &Bound<'_, PyAny>,
@@ -78,7 +78,7 @@ impl Operators {
         self.allocations.write().insert(function.as_ptr() as usize, function.clone().unbind());
     }
 
-    /// Whether the function at an address is one of those.
+    /// Whether the function at an address allocates uninitialised memory.
     pub(crate) fn allocates(&self, function: usize) -> bool {
         self.allocations.read().contains_key(&function)
     }
@@ -92,8 +92,8 @@ impl Operators {
         self.table.read().all.get(number).cloned()
     }
 
-    /// The function to call, with the mode on, in place of a function of torch that is no operator: its body without
-    /// the check for a mode. `None`: the function itself, without its inner calls.
+    /// Returns the function to call, with the mode on, instead of a torch function that is not an operator: its body
+    /// without the check for a mode. `None`: call the function itself; its inner calls are not captured.
     pub(crate) fn inside_of<'py>(&self, function: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
         static INSIDE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         static LIBRARY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -115,11 +115,11 @@ impl Operators {
     }
 }
 
-/// The sort of function whose inner calls are captured.
+/// The kind of a function whose inner calls are captured.
 enum Home {
     /// A Python function.
     Function,
-    /// An operator of a library, whose kernel may be in Python.
+    /// A library's operator, whose kernel may be in Python.
     Library,
 }
 
@@ -136,7 +136,7 @@ fn home_of_body(function: &Bound<'_, PyAny>) -> Option<Home> {
     is_library.then_some(Home::Library)
 }
 
-/// Whether calls of an operator are entries, or only nodes of `construct.json`.
+/// Whether calls of an operator are entries; otherwise they are only nodes of `construct.json`.
 pub(crate) fn is_entry(plan: &CapturePlan, operator: &Operator) -> bool {
     plan.wants_function(&operator.prefix, &operator.api)
 }

@@ -1,4 +1,4 @@
-//! Messages for the user, kept until Python can receive them.
+//! Messages for the user, stored until Python can receive them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,18 +11,18 @@ use crate::capture::thread::Busy;
 use crate::discard_error::discard;
 use crate::listener::severity_name;
 
-/// Pending notices. A writer of files never waits for the interpreter: the thread that holds it may be waiting for the
-/// writer.
+/// Pending notices. A thread that writes files never waits for the interpreter, whose holder may be waiting for that
+/// thread.
 #[derive(Default)]
 pub(crate) struct PendingMessages {
     notices: Mutex<Vec<Notice>>,
-    /// Whether there are some: checked after every call.
+    /// Whether there are notices; checked after every call.
     is_waiting: AtomicBool,
     listener: Mutex<Option<Py<PyAny>>>,
 }
 
 impl PendingMessages {
-    /// Keeps notices for a function `(severity, message, hint)`.
+    /// Returns notices that are stored for a function `(severity, message, hint)`.
     pub(crate) fn notices(self: &Arc<Self>, function: Py<PyAny>) -> Notices {
         let before = self.listener.lock().replace(function);
         drop(before);
@@ -40,7 +40,7 @@ impl PendingMessages {
         }
         let notices = std::mem::take(&mut *self.notices.lock());
         let Some(listener) = self.listener.lock().as_ref().map(|listener| listener.clone_ref(py)) else { return };
-        // Calls of the host's log handlers are no part of the training.
+        // Calls by the host's log handlers are not part of the training.
         let _busy = Busy::new();
         for notice in notices {
             let severity = severity_name(notice.severity);

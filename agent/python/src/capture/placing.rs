@@ -5,7 +5,7 @@ use trainmon_capture::Entry;
 use crate::capture::shared::Active;
 use crate::capture::thread;
 
-/// Places the modules around in `construct.json`: a reader in order finds a parent before its children are complete.
+/// Places the surrounding modules in `construct.json`, so that readers find a parent before its children are complete.
 pub(crate) fn tell_modules_around(active: &Active) {
     if active.has_construct {
         thread::tell_around(|module, parent| {
@@ -16,7 +16,7 @@ pub(crate) fn tell_modules_around(active: &Active) {
     }
 }
 
-/// Puts an entry under its parent in `construct.json`.
+/// Places an entry under its parent in `construct.json`.
 pub(crate) fn place(active: &Active, entry: &mut Entry<'_>) {
     if active.has_construct {
         thread::with_parent(|parent| match parent {

@@ -23,7 +23,7 @@ use crate::discard_error::discard;
 /// The interval of progress messages at the end of a step.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// Shared by the Python objects of one capture.
+/// The state shared by the Python objects of one capture.
 #[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) operators: Operators,
@@ -35,10 +35,10 @@ pub(crate) struct Shared {
     mode: Mutex<Option<Py<PyAny>>>,
     /// The object that measures on devices.
     device_numbers: Mutex<Option<Py<PyAny>>>,
-    /// Called before a call is put under a parent that was set: it removes a parent that has ended.
+    /// Called before a call is placed under a parent that was set: removes a parent that has ended.
     parent_check: Mutex<Option<Py<PyAny>>>,
     pub(crate) pending_messages: Arc<PendingMessages>,
-    /// Memory of tensors that were written in earlier steps.
+    /// The memory of tensors that were written in earlier steps, for reuse.
     pub(crate) memory: SpareMemory,
 }
 
@@ -52,23 +52,23 @@ pub(crate) struct Active {
     pub(crate) hooks: Mutex<Vec<Py<PyAny>>>,
     /// Tensors that are measured on their devices.
     pub(crate) devices: Devices,
-    /// Uninitialised memory.
+    /// The uninitialised memory.
     pub(crate) allocations: Allocations,
-    /// Whether every call has its place in `construct.json`.
+    /// Whether `construct.json` contains every call.
     pub(crate) has_construct: bool,
 }
 
 impl Shared {
-    /// The step, if calls are captured now.
+    /// Returns the step, if calls are captured now.
     pub(crate) fn active(&self) -> Option<Arc<Active>> {
         if !self.is_on.load(Ordering::Relaxed) {
             return None;
         }
-        // Nor in a forked child, whose locks another thread of its parent may have held.
+        // Not in a forked child: another thread of the parent may have held the locks.
         self.opened().filter(|active| active.session.is_on())
     }
 
-    /// The step that was begun and has not ended, whether calls are captured now or not.
+    /// Returns the step that has begun and not ended, even if no calls are captured now.
     pub(crate) fn opened(&self) -> Option<Arc<Active>> {
         self.active.read().clone()
     }
@@ -91,7 +91,7 @@ impl Shared {
         *self.active.write() = Some(Arc::new(active));
     }
 
-    /// Removes the step: its end writes its files.
+    /// Removes the step, whose end writes its files.
     pub(crate) fn end(&self, py: Python<'_>) -> Option<Arc<Active>> {
         self.switch(false);
         let active = self.active.write().take()?;
@@ -103,7 +103,7 @@ impl Shared {
         Some(active)
     }
 
-    /// Waits for the tensors' files, and reports the progress meanwhile.
+    /// Waits for the tensors' files and reports the progress meanwhile.
     pub(crate) fn await_files(&self, py: Python<'_>, active: &Active) {
         while !py.detach(|| active.session.wait_for_files(TELL_EVERY)) {
             self.pending_messages.tell(py);
@@ -128,8 +128,7 @@ impl Shared {
         drop(before);
     }
 
-    /// Sets the function that is called before a call is put under a parent. Parents that were set before no longer
-    /// count.
+    /// Sets the function that is called before a call is placed under a parent, and discards the parents set so far.
     pub(crate) fn set_parent_check(&self, check: Option<Py<PyAny>>) {
         thread::forget_parents();
         let before = std::mem::replace(&mut *self.parent_check.lock(), check);
@@ -147,14 +146,14 @@ impl Shared {
         }
     }
 
-    /// Logs an error of ours in the step's log.
+    /// Logs an error of trainmon in the step's log.
     pub(crate) fn note(&self, what: &str, message: &str) {
         if let Some(active) = self.opened() {
             active.session.note_error(what, message, &[]);
         }
     }
 
-    /// Activates the mode again inside a function for which torch has deactivated it.
+    /// Reactivates the mode inside a function for which torch has deactivated it.
     pub(crate) fn mode_again<'py>(&self, py: Python<'py>) -> Option<ModeAgain<'py>> {
         static PUSH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let mode = self.mode.lock().as_ref().map(|mode| mode.clone_ref(py))?;
@@ -163,7 +162,7 @@ impl Shared {
     }
 }
 
-/// Keeps the mode on torch's stack while it lives.
+/// Guard that keeps the mode on torch's stack.
 pub(crate) struct ModeAgain<'py>(Bound<'py, PyAny>);
 
 impl ModeAgain<'_> {
@@ -184,14 +183,14 @@ impl ModeAgain<'_> {
 impl Drop for ModeAgain<'_> {
     fn drop(&mut self) {
         let py = self.0.py();
-        // The top may be the host's: a capture that was stopped meanwhile has removed its mode itself.
+        // The top may be a mode of the host: a capture that was stopped meanwhile has removed its own.
         if let Err(error) = self.take_off() {
             discard(py, error);
         }
     }
 }
 
-/// While it lives, reading a tensor's attributes calls no `__torch_function__`, not even our mode's.
+/// Guard under which reading a tensor's attributes calls no `__torch_function__`, not even that of the capture's mode.
 pub(crate) struct Quiet<'py>(Option<Bound<'py, PyAny>>);
 
 impl<'py> Quiet<'py> {
@@ -202,8 +201,8 @@ impl<'py> Quiet<'py> {
         Ok(Self(Some(guard)))
     }
 
-    /// Only if a mode is on (another one of the host's, or ours if it was not called itself), or a tensor is of a class
-    /// of the host's.
+    /// Enters the guard only if a mode is on (one of the host, or the capture's own outside its call) or a tensor has a
+    /// class of the host.
     pub(crate) fn unless_plain(py: Python<'py>, is_plain: bool) -> PyResult<Self> {
         static IS_ON: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         if !is_plain {

@@ -1,4 +1,4 @@
-//! Stacks of calls: the frames of Python, rendered once for each place in the code.
+//! Python stacks of calls, rendered once for each place in the code.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -12,7 +12,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyWeakrefReference;
 use trainmon_capture::{Session, StackId};
 
-/// The maximum number of frames that are read: a recursion may be deep.
+/// The maximum number of frames that are read, because a recursion may be deep.
 const DEEPEST: usize = 256;
 
 /// The maximum number of stacks that are kept as text.
@@ -27,22 +27,22 @@ pub(crate) struct Stacks {
 #[derive(Default)]
 struct Known {
     by_frames: HashMap<u64, StackId, FixedState>,
-    /// The code objects of the frames, held so that an address is not reused.
+    /// The code objects of the frames, kept alive so that an address is not reused.
     codes: HashMap<usize, Py<PyAny>, FixedState>,
 }
 
-/// Stacks as text, by their frames: from step to step most are the same.
+/// Rendered stacks by their frames; most are the same in every step.
 #[derive(Default)]
 pub(crate) struct RenderedStacks(Mutex<HashMap<u64, Arc<Rendered>, FixedState>>);
 
 struct Rendered {
     lines: Vec<String>,
-    /// The frames' code objects. Weak: code of ours holds the owner of this.
+    /// The frames' code objects. Weak references, because one of them may own this object.
     codes: Vec<Py<PyWeakrefReference>>,
 }
 
 impl Rendered {
-    /// Whether it belongs to these code objects, and not to others at the same addresses.
+    /// Whether it belongs to these code objects, not to others at the same addresses.
     fn is_of(&self, codes: &[Bound<'_, PyAny>]) -> bool {
         let is_alive = |(known, code): (&Py<PyWeakrefReference>, &Bound<'_, PyAny>)| {
             known.bind(code.py()).upgrade().is_some_and(|known| known.is(code))
@@ -66,7 +66,7 @@ impl RenderedStacks {
         let forgotten = if all.len() >= MOST_RENDERED { std::mem::take(&mut *all) } else { HashMap::default() };
         let replaced = all.insert(key, Arc::clone(&rendered));
         drop(all);
-        // Outside the lock: dropping them may run Python.
+        // Outside the lock, because dropping them may run Python code.
         drop((forgotten, replaced));
         Ok(rendered)
     }
@@ -77,8 +77,8 @@ impl Stacks {
         Self { known: Mutex::default(), rendered }
     }
 
-    /// The stack that called into this module. Cost: a fraction of a microsecond for each frame; a new one is also
-    /// rendered.
+    /// Returns the stack that called into this module. Cost: a fraction of a microsecond per frame, and rendering if the
+    /// stack is new.
     pub(crate) fn of_caller(&self, py: Python<'_>, session: &Session) -> PyResult<StackId> {
         static GET_FRAME: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let innermost = GET_FRAME.import(py, "sys", "_getframe")?.call0()?;

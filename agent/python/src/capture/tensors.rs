@@ -1,4 +1,4 @@
-//! A tensor among a call's values: measured in place or, if that is not possible, through the description by
+//! Writes a tensor among a call's values. It is measured in place or, if that is not possible, through the description by
 //! `trainmon.captures.tensors`.
 
 use pyo3::intern;
@@ -10,12 +10,12 @@ use crate::capture::shared::Active;
 use crate::discard_error::discard;
 use crate::tensor::{HostTensor, Tracked, Unreadable};
 
-/// Python's description of a tensor without plain memory of its own: the format's name of its type, its dtype, its
-/// shape, the elements, mesh and placements as JSON (or none). The elements are a host tensor, the ticket of a
-/// measurement on a device, or none.
+/// Python's description of a tensor without plain memory of its own: the type's name in the format, dtype, shape, elements,
+/// and mesh and placements as JSON (or none). The elements are a host tensor, the ticket of a measurement on a device, or
+/// none.
 type DescribedTensor<'py> = (String, String, Vec<i64>, Option<Bound<'py, PyAny>>, Option<(String, String)>);
 
-/// Writes the described tensor; returns the slot for its late numbers.
+/// A function that writes the described tensor and returns the slot for its late numbers.
 type WriteTensor<'p> = dyn FnMut(&mut Values<'_>, &Tensor<'_>) -> Option<Later> + Send + 'p;
 
 /// Writes a tensor.
@@ -23,7 +23,7 @@ pub(crate) fn write(active: &Active, object: &Bound<'_, PyAny>, tracked: Tracked
     write_with(active, object, tracked, to, &mut |values, tensor| values.tensor(tensor));
 }
 
-/// Writes one send or receive of a batch, with its tensor.
+/// Writes one send or receive of a batch with its tensor.
 pub(crate) fn write_peer(
     active: &Active,
     peer: &Peer<'_>,
@@ -70,7 +70,7 @@ fn put_host(host: &HostTensor<'_, '_>, tensor: &Tensor<'_>, to: &mut Values<'_>,
     }
 }
 
-/// Device tensors, wrappers, sparse, quantised, fake ones.
+/// Writes a tensor without plain host memory: device, wrapper, sparse, quantised or fake.
 fn write_other(
     active: &Active,
     object: &Bound<'_, PyAny>,
@@ -80,7 +80,7 @@ fn write_other(
 ) {
     static READABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
-    // The memory for a checksum or a file is copied to the host at once.
+    // A checksum or a file needs the memory on the host at once.
     let device_numbers = if to.wants_only_numbers() { active.devices.device_numbers(py) } else { None };
     let found = READABLE.import(py, "trainmon.captures.tensors", "readable").and_then(|readable| {
         let found = readable.call1((object, device_numbers))?;
@@ -114,7 +114,7 @@ fn write_other(
     }
 }
 
-/// Writes a numpy array: torch can read its memory, too.
+/// Writes a numpy array, through a torch tensor of the same memory.
 pub(crate) fn write_array(active: &Active, array: &Bound<'_, PyAny>, to: &mut Values<'_>) {
     let nothing = Tensor {
         kind: "numpy.ndarray",

@@ -1,4 +1,4 @@
-//! The state of a thread, as far as a capture depends on it.
+//! The state of a thread that a capture depends on.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// A call of a function of torch on its way to the capture, as its caller made it.
+/// A call of a torch function before it reaches the capture, as its caller made it.
 ///
-/// Torch passes a Python function's arguments on in the form in which the function's own code names them: positional
-/// ones become keywords. An operator (`a + b`) arrives as its method.
+/// Torch passes the arguments of a Python function on in the form used by the function's own code: positional ones become
+/// keywords. An operator (`a + b`) arrives as its method.
 pub(crate) struct Announced {
     /// The function with which the mode will be called.
     pub(crate) target: usize,
-    /// Its index in the table. `None`: the call is not captured, though the function is.
+    /// Its index in the table. `None`: this call is not captured, although the function is.
     pub(crate) operator: Option<usize>,
     pub(crate) args: Py<PyTuple>,
     pub(crate) kwargs: Option<Py<PyDict>>,
@@ -33,11 +33,11 @@ static FORGOTTEN: AtomicU64 = AtomicU64::new(0);
 /// A parent of calls other than the innermost module.
 struct Parent {
     name: String,
-    /// The value of [`FORGOTTEN`] when it was set: once that has changed, the parent no longer counts.
+    /// The value of [`FORGOTTEN`] when the parent was set; once that has changed, the parent is discarded.
     set_after: u64,
 }
 
-/// While it lives, calls of this thread are not captured: they are inside a captured one, or our own.
+/// Guard under which calls of this thread are not captured: they are inside a captured one, or trainmon's own.
 pub(crate) struct Busy(());
 
 impl Busy {
@@ -60,11 +60,11 @@ impl Drop for Busy {
 /// A function of torch whose body runs with the mode on.
 struct InsideOf {
     function: usize,
-    /// Whether the body has made any call yet that the mode received.
+    /// Whether the body has already made a call that the mode received.
     has_called: bool,
 }
 
-/// While it lives, a function's body runs with the mode on.
+/// Guard under which a function's body runs with the mode on.
 pub(crate) struct Inside(());
 
 impl Inside {
@@ -77,8 +77,8 @@ impl Inside {
         Self(())
     }
 
-    /// Whether the first thing that a body does is to call its own function: such a body checks for a mode in a way
-    /// that cannot be removed, and would repeat the check for ever.
+    /// Returns whether the first call of a body is one of its own function. Such a body checks for a mode in a way that
+    /// cannot be removed, and would call itself forever.
     pub(crate) fn asks_again(function: usize) -> bool {
         INSIDE.with(|inside| {
             let Ok(mut inside) = inside.try_borrow_mut() else { return false };
@@ -94,10 +94,10 @@ impl Drop for Inside {
     }
 }
 
-/// A module's call or backward in progress in this thread.
+/// A module's forward or backward pass in progress in this thread.
 struct OpenModule {
     name: String,
-    /// Whether it is in `construct.json` already.
+    /// Whether `construct.json` already contains it.
     is_told: bool,
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn enter_module(name: &str) {
     });
 }
 
-/// Leaves it, and modules inside that were not left.
+/// Leaves a module, and modules inside it that were not left.
 pub(crate) fn leave_module(name: &str) {
     OPEN.with(|open| {
         if let Ok(mut open) = open.try_borrow_mut()
@@ -130,7 +130,7 @@ pub(crate) fn leave_all_modules() {
     });
 }
 
-/// Reports the modules around, the outermost first, with the parent of each; each one once.
+/// Passes each surrounding module and its parent to `tell` once, the outermost first.
 pub(crate) fn tell_around(mut tell: impl FnMut(&str, Option<&str>)) {
     OPEN.with(|open| {
         let Ok(mut open) = open.try_borrow_mut() else { return };
@@ -148,7 +148,7 @@ pub(crate) fn no_longer_busy() {
     BUSY.set(BUSY.get().saturating_sub(1));
 }
 
-/// Announces a call, unless one is announced already. Returns whether it did.
+/// Announces a call unless one is already announced. Returns whether it did.
 pub(crate) fn announce(call: Announced) -> bool {
     ANNOUNCED.with(|announced| {
         let Ok(mut announced) = announced.try_borrow_mut() else { return false };
@@ -160,7 +160,7 @@ pub(crate) fn announce(call: Announced) -> bool {
     })
 }
 
-/// The announced call, if it is one of this function.
+/// Takes the announced call, if it is a call of this function.
 pub(crate) fn take_announced(target: usize) -> Option<Announced> {
     ANNOUNCED.with(|announced| {
         let mut announced = announced.try_borrow_mut().ok()?;
@@ -174,7 +174,7 @@ pub(crate) fn withdraw() {
     drop(gone);
 }
 
-/// Sets the calls' parent instead of the innermost module: `optimizer`, `clip_grad`. Returns the previous one.
+/// Sets the parent of calls (`optimizer`, `clip_grad`) in place of the innermost module. Returns the previous one.
 pub(crate) fn set_parent(name: Option<String>) -> Option<String> {
     let set_after = FORGOTTEN.load(Ordering::Relaxed);
     let parent = name.map(|name| Parent { name, set_after });
@@ -184,7 +184,7 @@ pub(crate) fn set_parent(name: Option<String>) -> Option<String> {
     })
 }
 
-/// The parent, if one was set.
+/// Calls `look` with the parent, if one is set.
 pub(crate) fn with_parent<R>(look: impl FnOnce(Option<&str>) -> R) -> R {
     let set_after = FORGOTTEN.load(Ordering::Relaxed);
     PARENT.with(|current| match current.try_borrow() {
@@ -196,7 +196,7 @@ pub(crate) fn with_parent<R>(look: impl FnOnce(Option<&str>) -> R) -> R {
     })
 }
 
-/// Discards the parents of all threads: a thread in an optimizer's step when a capture ends is not informed.
+/// Discards the parents of all threads: one may still be inside an optimizer's step when a capture ends.
 pub(crate) fn forget_parents() {
     FORGOTTEN.fetch_add(1, Ordering::Relaxed);
 }

@@ -1,4 +1,4 @@
-//! A call's values, written as they are found. No value makes it fail: one that cannot be described is `null`.
+//! Writes a call's values. No value makes this fail: one that cannot be described is written as `null`.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -11,29 +11,29 @@ use crate::capture::tensors;
 use crate::discard_error::discard;
 use crate::tensor::{Tracked, class_name};
 
-/// The depth of nested containers: that of the format. The stack is limited.
+/// The maximum depth of nested containers: the limit of the format, and safe for the stack.
 const DEEPEST: usize = 160;
 
 /// The maximum number of values of one call: a list may contain itself, or be a data set.
 const MOST_VALUES: usize = 100_000;
 
-/// One walk through the values of a call.
+/// A walk through the values of a call.
 pub(crate) struct Walk<'w, 'v, 's> {
     active: &'w Active,
     tracked: Tracked,
     to: &'v mut Values<'s>,
-    /// Containers that the walk is in: one that contains itself is not entered again.
+    /// The containers around the current value: one that contains itself is not entered again.
     inside: Vec<usize>,
     left: usize,
 }
 
 impl<'w, 'v, 's> Walk<'w, 'v, 's> {
-    /// For a program's values: no mode sees their attributes being read during the walk.
+    /// Creates a walk through a program's values. Reading their attributes must call no mode.
     pub(crate) fn new(active: &'w Active, to: &'v mut Values<'s>) -> Self {
         Self { active, tracked: Tracked::Yes, to, inside: Vec::new(), left: MOST_VALUES }
     }
 
-    /// For values as an operator of the dispatcher has them, if `is_below`.
+    /// Treats the values as those of a dispatcher operator, below autograd, if `is_below`.
     pub(crate) fn below_autograd(mut self, is_below: bool) -> Self {
         if is_below {
             self.tracked = Tracked::Unknown;
@@ -41,7 +41,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         self
     }
 
-    /// The values of a tuple or list, as a list.
+    /// Writes a tuple as a list.
     pub(crate) fn list(&mut self, values: &Bound<'_, PyTuple>) {
         self.to.begin_list();
         for value in values.iter_borrowed() {
@@ -50,7 +50,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         self.to.end_list();
     }
 
-    /// As [`list`](Self::list); values at positions for which `is_hidden` returns true are `null`.
+    /// Like [`list`](Self::list); values at positions for which `is_hidden` returns true are `null`.
     pub(crate) fn list_without(&mut self, values: &Bound<'_, PyTuple>, is_hidden: impl Fn(usize) -> bool) {
         self.to.begin_list();
         for (place, value) in values.iter_borrowed().enumerate() {
@@ -63,7 +63,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         self.to.end_list();
     }
 
-    /// The result of a call, as a list: a tuple's items, or the one value.
+    /// Writes the result of a call as a list: the items of a tuple, or the only value.
     pub(crate) fn output(&mut self, value: &Bound<'_, PyAny>) {
         if let Ok(values) = value.cast::<PyTuple>()
             && self.active.kinds.of(value) == ValueKind::Sequence
@@ -78,12 +78,12 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         }
     }
 
-    /// Keyword arguments, as an object.
+    /// Writes keyword arguments as an object.
     pub(crate) fn keywords(&mut self, values: Option<&Bound<'_, PyDict>>) {
         self.keywords_without(values, |_| false);
     }
 
-    /// As [`keywords`](Self::keywords); values of keys for which `is_hidden` returns true are `null`.
+    /// Like [`keywords`](Self::keywords); values of keys for which `is_hidden` returns true are `null`.
     pub(crate) fn keywords_without(&mut self, values: Option<&Bound<'_, PyDict>>, is_hidden: impl Fn(&str) -> bool) {
         self.to.begin_object();
         if let Some(values) = values {
@@ -92,7 +92,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         self.to.end_object();
     }
 
-    /// An object of the existing values: for a module without a bias, no `bias`.
+    /// Writes an object of the values that are not None: a module without a bias has no `bias`.
     pub(crate) fn present(&mut self, values: &Bound<'_, PyDict>) {
         self.to.begin_object();
         for (key, value) in values.iter().filter(|(_, value)| !value.is_none()) {
@@ -105,7 +105,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
 
     fn entries(&mut self, values: &Bound<'_, PyDict>, is_hidden: impl Fn(&str) -> bool) {
         for (key, value) in values.iter() {
-            // A key may be any object: its text is the name.
+            // A key may be any object; its text is the name.
             let Ok(key) = key.str() else { continue };
             let key = key.to_string_lossy();
             self.to.key(&key);
@@ -117,7 +117,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         }
     }
 
-    /// One value.
+    /// Writes one value.
     pub(crate) fn value(&mut self, value: &Bound<'_, PyAny>) {
         if self.left == 0 {
             return self.to.null();
@@ -150,7 +150,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         }
     }
 
-    /// A value without others inside. Writes exactly one, or fails before it has written any.
+    /// Writes a value without inner values. Writes exactly one, or fails before writing anything.
     fn plain(&mut self, value: &Bound<'_, PyAny>, kind: ValueKind) -> PyResult<()> {
         let py = value.py();
         match kind {
@@ -208,7 +208,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
             _ => Ok(value.clone()),
         };
         let entries = entries.and_then(|entries| {
-            // A copy: the walk may run the host's code, which may change its dictionary.
+            // Copied, because the walk may run the host's code, which may change the dictionary.
             let copy = PyDict::new(py);
             copy.call_method1(intern!(py, "update"), (entries,))?;
             Ok(copy)
@@ -235,7 +235,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
         self.to.end_list();
     }
 
-    /// The value's containers, with `null` for non-tensors and a slot for each tensor.
+    /// Writes the value's containers, with `null` for non-tensors and a slot for each tensor.
     pub(crate) fn places<'py>(
         &mut self,
         value: &Bound<'py, PyAny>,
@@ -308,7 +308,7 @@ impl<'w, 'v, 's> Walk<'w, 'v, 's> {
     }
 }
 
-/// A slice's end: an integer, or an object that represents one (a numpy integer, a tensor of one element).
+/// Returns a slice's bound: an integer, or an object that represents one (a numpy integer, a tensor of one element).
 fn index_of(value: &Bound<'_, PyAny>) -> Option<i64> {
     if value.is_none() {
         return None;
@@ -329,11 +329,11 @@ fn fields_of<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     Ok(fields.into_any())
 }
 
-/// `RedOpType.SUM`, for the wrapper (`ReduceOp`) and the wrapped enum.
+/// Returns `RedOpType.SUM`, for example, for the wrapper (`ReduceOp`) and the wrapped enum.
 fn reduce_op(value: &Bound<'_, PyAny>) -> PyResult<String> {
     let text = value.str()?.to_string_lossy().into_owned();
     if text.starts_with('<') {
-        // The wrapper's text is its address.
+        // The text of the wrapper contains only its address.
         return Ok(value.getattr("op")?.str()?.to_string_lossy().into_owned());
     }
     Ok(text)

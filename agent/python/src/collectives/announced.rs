@@ -1,4 +1,4 @@
-//! An operation that no method announces.
+//! An operation that begins outside the methods of a process group.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use pyo3::types::PyTuple;
 use super::open::Open;
 use super::state::State;
 
-/// An operation that no method announces, held by the caller that announces it.
+/// An operation that no method announces, held by the caller that reports it.
 #[pyclass(frozen, module = "trainmon._trainmon")]
 pub(crate) struct OpenCall {
     state: Arc<State>,
@@ -22,8 +22,8 @@ impl OpenCall {
         Self { state, open: Mutex::new(Some(open)) }
     }
 
-    /// Takes the operation, once. The lock is released before it is used: measuring releases the interpreter, and
-    /// another thread that waits for the lock would hold it.
+    /// Takes the operation, once. The lock is released before the operation is used: measuring releases the interpreter,
+    /// which a thread waiting for the lock could hold.
     fn take(&self) -> Option<Open> {
         self.open.lock().take()
     }
@@ -31,7 +31,7 @@ impl OpenCall {
 
 #[pymethods]
 impl OpenCall {
-    /// Ends the operation, whatever the arguments. May be called from any thread: nothing is measured here.
+    /// Ends the operation and ignores the arguments. May be called from any thread: measures nothing.
     #[pyo3(signature = (*_arguments))]
     fn ended(&self, py: Python<'_>, _arguments: &Bound<'_, PyTuple>) {
         if let Some(open) = self.take() {
@@ -39,7 +39,7 @@ impl OpenCall {
         }
     }
 
-    /// Ends the operation after a wait of so many seconds. `received`: its results, if they are no arguments.
+    /// Ends the operation after a wait of `waited` seconds. `received`: its results, if they are not arguments.
     #[pyo3(signature = (waited, received))]
     fn ended_after(&self, py: Python<'_>, waited: f64, received: Option<&Bound<'_, PyAny>>) {
         if let Some(mut open) = self.take() {
@@ -51,7 +51,7 @@ impl OpenCall {
         }
     }
 
-    /// Gives the operation up: its end will not be reported.
+    /// Discards the operation: its end will not be reported.
     fn release(&self) {
         if let Some(open) = self.take() {
             open.guard.release();

@@ -9,7 +9,7 @@ use trainmon_agent::stacked_shape;
 
 use crate::torch::{Class, Torch};
 
-/// The depth of arguments: lists of lists of tensors.
+/// The maximum depth of arguments: lists of lists of tensors.
 const DEEPEST: usize = 3;
 
 /// The form of a method's arguments.
@@ -19,7 +19,7 @@ pub(super) struct Form {
     outputs: Option<usize>,
     /// Names of the arguments by position, for a caller that uses them.
     keywords: Vec<Py<PyString>>,
-    /// By position, the index in `torch.distributed`'s function.
+    /// The index in `torch.distributed`'s function, by position.
     slots: Vec<u8>,
 }
 
@@ -31,13 +31,13 @@ pub(super) enum What {
     EndOfGroup,
 }
 
-/// One argument of a call: its tensors, and its index in the function.
+/// One argument of a call: its tensors and its index in the function.
 pub(super) struct Argument<'py> {
     pub(super) slot: u8,
     pub(super) value: Bound<'py, PyAny>,
-    /// Whether it is read after the call too.
+    /// Whether it is also read after the call.
     pub(super) is_kept: bool,
-    /// Whether this rank provides it; otherwise the call fills it, and its contents before the call mean nothing.
+    /// Whether this rank provides it. Otherwise the call fills it, and its contents before the call are meaningless.
     pub(super) is_given: bool,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Size {
     pub(super) dtype: Dtype,
     pub(super) shape: Shape,
     pub(super) bytes: u64,
-    /// Whether CUDA events measure its time.
+    /// Whether CUDA events measure the operation's time.
     pub(super) is_on_cuda: bool,
 }
 
@@ -86,8 +86,7 @@ impl Form {
         }
     }
 
-    /// The inputs and outputs; one argument may be both, and is then only an input. The group is not among the
-    /// arguments.
+    /// Returns the inputs and outputs without the group. An argument that is both is only returned as an input.
     pub(super) fn arguments<'py>(
         &self,
         args: &Bound<'py, PyTuple>,
@@ -118,7 +117,7 @@ impl Form {
     }
 }
 
-/// Whether this rank is the root of a broadcast. An error or `None`: unknown.
+/// Returns whether this rank is the root of a broadcast; an error if that is unknown.
 fn is_root(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<bool> {
     let py = args.py();
     let named = |name: &str| kwargs.map_or(Ok(None), |kwargs| kwargs.get_item(name));
@@ -127,7 +126,7 @@ fn is_root(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyR
         Err(_) => named("opts")?.or(named("root")?),
     };
     let Some(root) = root else { return Ok(false) };
-    // Options, or since torch 2.9 the rank itself.
+    // An options object, or the rank itself (possible since torch 2.9).
     let root: i64 = match root.extract() {
         Ok(rank) => rank,
         Err(_) => root.getattr(intern!(py, "rootRank"))?.extract()?,
@@ -135,7 +134,7 @@ fn is_root(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyR
     Ok(args.get_item(0)?.call_method0(intern!(py, "rank"))?.extract::<i64>()? == root)
 }
 
-/// Calls `each` with every tensor of an argument: it may be one, a list of them, or a list of such lists.
+/// Calls `each` with every tensor of an argument, which is a tensor, a list of tensors, or a list of such lists.
 pub(super) fn each_tensor<'py>(
     torch: &Torch,
     value: &Bound<'py, PyAny>,
@@ -163,10 +162,10 @@ fn walk<'py>(
     if torch.class_of(value)? == Class::Foreign { Ok(()) } else { each(value) }
 }
 
-/// The size of an operation, as nccl-tests counts it: that of the larger of its two buffers. A rank that has only its
-/// part counts it for every rank of the group.
+/// Returns the size of an operation as defined by nccl-tests: that of the larger of its two buffers. A rank that has only
+/// its part multiplies it by the number of ranks in the group.
 ///
-/// `may_be_on_cuda`: whether a tensor's device is checked; each check adds to the cost of a call.
+/// `may_be_on_cuda`: whether to check the tensors' devices; each check adds to the cost of a call.
 pub(super) fn size_of(
     torch: &Torch,
     op: CollectiveOp,
@@ -260,10 +259,10 @@ fn size_of_tensor(torch: &Torch, tensor: &Bound<'_, PyAny>, may_be_on_cuda: bool
     Ok(Size { dtype: known.unwrap_or(Dtype::U8), shape, bytes, is_on_cuda })
 }
 
-/// Bytes of an index of a sparse tensor: an int64.
+/// The size of an index of a sparse tensor (int64).
 const INDEX_BYTES: u64 = 8;
 
-/// The bytes of a sparse tensor (COO), indices and values: these are sent, not the elements that it represents.
+/// Returns the bytes of the indices and values of a sparse tensor (COO): these are sent, not the dense elements.
 fn bytes_of_sparse(tensor: &Bound<'_, PyAny>, element: u64) -> PyResult<Option<u64>> {
     let py = tensor.py();
     if !tensor.getattr(intern!(py, "is_sparse"))?.is_truthy()? {

@@ -1,4 +1,4 @@
-//! Operations that end together: those of `_coalescing_manager`.
+//! Operations that end together, in `_coalescing_manager`.
 
 use std::collections::HashMap;
 use std::thread::ThreadId;
@@ -9,10 +9,10 @@ use pyo3::types::PyTuple;
 
 use super::open::Open;
 
-/// The number of steps after which a group without an end was abandoned by an exception.
+/// The number of steps after which a group without an end counts as abandoned by an exception.
 const MOST_STEPS: u8 = 2;
 
-/// By the process group and the thread.
+/// The open groups, by process group and thread.
 #[derive(Default)]
 pub(super) struct Grouped(Mutex<HashMap<(usize, ThreadId), Group>>);
 
@@ -24,7 +24,7 @@ struct Group {
 }
 
 impl Grouped {
-    /// Begins a group; an existing one was abandoned by an exception.
+    /// Begins a group. An existing one was abandoned by an exception and is dropped.
     pub(super) fn begin(&self, args: &Bound<'_, PyTuple>) {
         let left = key_of(args).and_then(|key| self.0.lock().insert(key, Group::default()));
         release(left.map(|group| group.open).unwrap_or_default());
@@ -34,7 +34,7 @@ impl Grouped {
     pub(super) fn add(&self, args: &Bound<'_, PyTuple>, open: Open) -> Option<Open> {
         let mut groups = self.0.lock();
         if groups.is_empty() {
-            // The usual case, without a query for the thread.
+            // The usual case, without the cost of querying the thread.
             return Some(open);
         }
         let Some(key) = key_of(args) else { return Some(open) };
@@ -63,7 +63,7 @@ impl Grouped {
         release(left);
     }
 
-    /// All of them.
+    /// Takes all open operations.
     pub(super) fn take(&self) -> Vec<Open> {
         self.0.lock().drain().flat_map(|(_, group)| group.open).collect()
     }
@@ -75,7 +75,7 @@ fn release(all: Vec<Open>) {
     }
 }
 
-/// The group of operations that a call on this process group would belong to.
+/// Returns the key of the group to which a call on this process group belongs.
 fn key_of(args: &Bound<'_, PyTuple>) -> Option<(usize, ThreadId)> {
     Some((args.get_item(0).ok()?.as_ptr() as usize, std::thread::current().id()))
 }

@@ -15,8 +15,8 @@ pub(crate) struct Callbacks {
     pub(crate) caller: Option<Py<PyAny>>,
     /// The clock of a device: `begin()`, `end(clock)`, `seconds(clock)`.
     pub(crate) device_clock: Option<Py<PyAny>>,
-    /// Measures a tensor on a device: `(tensor id, kind, micro step, tensor)`; None stands for several, which are
-    /// counted as not measured.
+    /// Measures a tensor on a device: `(tensor id, kind, micro step, tensor)`. A tensor of None stands for several, which
+    /// count as not measured.
     pub(crate) measure_on_device: Option<Py<PyAny>>,
     /// Called once, with the error, when a hook is switched off.
     pub(crate) failed: Py<PyAny>,
@@ -33,7 +33,7 @@ impl Host {
         Self { callbacks, is_off: AtomicBool::new(false) }
     }
 
-    /// Whether a failure switched this off, or it was closed.
+    /// Whether it was closed, or switched off after a failure.
     pub(super) fn is_off(&self) -> bool {
         self.is_off.load(Ordering::Relaxed)
     }
@@ -42,13 +42,13 @@ impl Host {
         self.is_off.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a device has its own clock: without one, no tensor is on a device.
+    /// Whether there is a device clock. Without one, no tensor is on a device.
     pub(super) fn has_device_clock(&self) -> bool {
         self.callbacks.device_clock.is_some()
     }
 
-    /// Runs `body`. An error switches everything here off, and is reported once. An exception for the host (a signal's
-    /// handler ran meanwhile) is no failure.
+    /// Runs `body`. An error is reported once and switches all hooks off. An exception for the host (from a signal handler
+    /// that ran meanwhile) does not count as a failure.
     pub(super) fn quietly<R>(&self, py: Python<'_>, body: impl FnOnce() -> PyResult<R>) -> Option<R> {
         match body() {
             Ok(result) => Some(result),
@@ -63,8 +63,7 @@ impl Host {
         }
     }
 
-    /// Measures the combined values of one operation's tensors on a device; without tensors if these cannot be
-    /// determined.
+    /// Measures the combined values of an operation's tensors on a device. `tensors` is empty if they cannot be combined.
     pub(super) fn measure_on_device(
         &self,
         py: Python<'_>,

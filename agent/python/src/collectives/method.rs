@@ -1,4 +1,4 @@
-//! The replacement of a method of a process group.
+//! The replacement for a method of a process group.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::arguments::{Form, What};
 use super::nesting;
 use super::state::State;
 
-/// Called with the method's arguments, the group first.
+/// A callable that takes the method's arguments, the group first.
 #[pyclass(frozen, module = "trainmon._trainmon")]
 pub(crate) struct CollectiveMethod {
     state: Arc<State>,
@@ -26,7 +26,7 @@ impl CollectiveMethod {
 
 #[pymethods]
 impl CollectiveMethod {
-    /// Other attributes, such as its name, are the original's.
+    /// Returns other attributes, such as the name, from the original.
     fn __getattr__<'py>(&self, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
         self.original.bind(name.py()).getattr(name)
     }
@@ -52,7 +52,7 @@ impl CollectiveMethod {
             _ => original.call(args, kwargs),
         };
         nesting::leave();
-        // An operation that raised is dropped, and counted as failed.
+        // If the call raised, the operation is dropped, which counts it as failed.
         let work = result?;
         match (self.form.what, open) {
             (What::StartOfGroup, _) => self.state.group_begins(args),

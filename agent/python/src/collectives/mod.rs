@@ -1,8 +1,8 @@
 //! Communication between ranks: operations of `torch.distributed` under the agent's guards.
 //!
-//! `method` replaces a method of `ProcessGroup`, `work` those of `Work` that report a wait; `open` is an operation in
-//! progress, `arguments` finds the tensors of a call. The list of methods and the names of groups come from Python
-//! (`trainmon.collectives`).
+//! `method` replaces methods of `ProcessGroup`, and `work` those methods of `Work` that report a wait. `open` is an
+//! operation in progress, `arguments` finds the tensors of a call. The list of methods and the names of groups come from
+//! Python (`trainmon.collectives`).
 
 mod announced;
 mod arguments;
@@ -43,12 +43,12 @@ impl PyCollectives {
     }
 }
 
-// The signatures are Python's: see _trainmon.pyi.
+// _trainmon.pyi declares the signatures.
 #[pymethods]
 impl PyCollectives {
-    /// The replacement of a method of a process group.
+    /// Returns the replacement for a method of a process group.
     #[pyo3(signature = (op, original, *, inputs, outputs, keywords, slots))]
-    #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
+    #[expect(clippy::needless_pass_by_value, reason = "Python passes owned values")]
     fn method(
         &self,
         op: &str,
@@ -62,12 +62,12 @@ impl PyCollectives {
         Ok(CollectiveMethod::new(Arc::clone(&self.state), original, form))
     }
 
-    /// The replacement of a method that ends a group of operations, and returns the work of them all.
+    /// Returns the replacement for a method that ends a group of operations and returns their common work.
     fn end_of_group(&self, original: Py<PyAny>) -> CollectiveMethod {
         CollectiveMethod::new(Arc::clone(&self.state), original, Form::end_of_group())
     }
 
-    /// The replacement of a method that begins a group of operations.
+    /// Returns the replacement for a method that begins a group of operations.
     fn start_of_group(&self, original: Py<PyAny>) -> CollectiveMethod {
         CollectiveMethod::new(Arc::clone(&self.state), original, Form::start_of_group())
     }
@@ -80,8 +80,8 @@ impl PyCollectives {
         WorkMethod::new(Arc::clone(&self.state), original, Way::Future)
     }
 
-    /// Begins an operation that no method announces. None inside of one that a method does. `larger`: tensors as large
-    /// as the results, if these are larger than the inputs; `in_place`: whether the inputs hold the results.
+    /// Begins an operation that no method announces. Returns None inside an announced one. `larger`: tensors of the size of
+    /// the results, if these are larger than the inputs; `in_place`: whether the inputs hold the results.
     #[pyo3(signature = (op, group, inputs, larger, *, in_place))]
     fn begin(
         &self,
@@ -97,8 +97,8 @@ impl PyCollectives {
         Ok(open.map(|open| OpenCall::new(Arc::clone(&self.state), open)))
     }
 
-    /// Runs announced calls of `all_reduce` under the context manager that `guards` returns, under which the dispatcher
-    /// skips the kernel for DDP's own calls. None: no longer.
+    /// Runs announced calls of `all_reduce` under the context manager that `guards` returns, so that the dispatcher skips
+    /// the kernel for DDP's own calls. None ends this.
     fn bypass_kernel(&self, guards: Option<Py<PyAny>>) {
         self.state.kernel_bypass.set(guards);
     }
@@ -109,7 +109,7 @@ impl PyCollectives {
         nesting::is_inside()
     }
 
-    /// Treats this thread's operations as part of an announced call from now on.
+    /// Starts treating this thread's operations as part of an announced call.
     #[staticmethod]
     fn enter() {
         nesting::enter();
@@ -120,7 +120,7 @@ impl PyCollectives {
         nesting::leave();
     }
 
-    /// Treats this thread's tensors as pickled objects from now on: counted and not measured.
+    /// Starts treating this thread's tensors as pickled objects, which are counted but not measured.
     #[staticmethod]
     fn enter_objects() {
         nesting::enter_objects();
@@ -142,7 +142,7 @@ impl PyCollectives {
         self.state.pending()
     }
 
-    /// Open operations of this process: `(op, group, sequence, seconds since it began, caller)`, oldest first.
+    /// Returns the open operations of this process, oldest first: `(op, group, sequence, seconds since it began, caller)`.
     fn open(&self) -> Vec<(&'static str, String, u64, f64, Option<String>)> {
         let open = self.state.shared().monitor.open_collectives().into_iter();
         open.map(|it| {
@@ -152,24 +152,23 @@ impl PyCollectives {
         .collect()
     }
 
-    /// The number of ended operations of each group, and the seconds that this rank was inside of them.
+    /// Returns the number of ended operations of each group and the seconds that this rank spent in them.
     fn times(&self) -> Vec<(String, Vec<u32>, u64, f64)> {
         self.state.times()
     }
 
-    /// The number of operations that this rank has begun in each group, without sends and receives.
+    /// Returns the number of operations that this rank has begun in each group, without sends and receives.
     fn begun(&self) -> Vec<(String, Vec<u32>, u64)> {
         self.state.begun()
     }
 
-    /// Sets the rank of a group that came last over a window of steps, and the seconds per step that the others waited
-    /// for it.
+    /// Sets the last rank of a group over a window of steps, and the seconds per step that the others waited for it.
     fn set_straggler(&self, group: &str, rank: u32, lag: f64, median: f64, step: u64) {
         let straggler = Straggler { group: group.into(), rank, lag, median, step };
         self.state.shared().monitor.collective_totals().set_straggler(straggler);
     }
 
-    /// The latest stragglers: `(group, rank, lag, median, step)`.
+    /// Returns the latest stragglers: `(group, rank, lag, median, step)`.
     fn stragglers(&self) -> Vec<(String, u32, f64, f64, u64)> {
         let all = self.state.shared().monitor.collective_totals().stragglers();
         all.into_iter().map(|it| (it.group.to_string(), it.rank, it.lag, it.median, it.step)).collect()

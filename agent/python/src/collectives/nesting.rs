@@ -1,11 +1,11 @@
-//! The nesting of this thread's calls.
+//! The nesting depth of a thread's calls.
 
 use std::cell::Cell;
 
 thread_local! {
-    /// The number of announced calls that this thread is inside of.
+    /// The number of announced calls around the current one.
     static INSIDE: Cell<u32> = const { Cell::new(0) };
-    /// The number of calls that move pickled objects.
+    /// The number of those that transfer pickled objects.
     static OBJECTS: Cell<u32> = const { Cell::new(0) };
 }
 

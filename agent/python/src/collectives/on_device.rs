@@ -9,14 +9,13 @@ use pyo3::prelude::*;
 use super::host::Host;
 use super::open::Open;
 
-/// The maximum number of operations whose end on a device is unknown; beyond it the oldest are given up.
+/// The maximum number of operations whose end on a device is unknown; further ones are discarded.
 const MOST_WAITING: usize = 4096;
 
-/// The interval between queries while no step ends: an operation in progress for the hang watch is at most this much
-/// older.
+/// The interval between queries while no step ends. The hang watch may see an ended operation as open for this long.
 const LOOK: Duration = Duration::from_secs(1);
-/// After so many consecutive operations that have not ended on a device no more are queried: they end in the order in
-/// which they began, except on other streams.
+/// The number of consecutive open operations after which no more are queried: operations end in order, except on other
+/// streams.
 const MOST_UNTOLD: usize = 16;
 
 /// The pending operations.
@@ -27,14 +26,14 @@ pub(super) struct OnDevice {
 }
 
 impl OnDevice {
-    /// Whether the current stream records a graph: the device must not be queried then.
+    /// Whether the current stream records a graph, during which the device must not be queried.
     pub(super) fn is_capturing(py: Python<'_>, host: &Host) -> bool {
         let Some(clock) = &host.callbacks.device_clock else { return false };
         let told = host.quietly(py, || clock.call_method0(py, intern!(py, "is_capturing"))?.extract::<bool>(py));
         told.unwrap_or(true)
     }
 
-    /// Begins an operation's time on its device; without a clock while a graph is recorded.
+    /// Starts the clock of an operation on its device; while a graph is recorded, there is none.
     pub(super) fn begin(py: Python<'_>, host: &Host, open: &mut Open) -> PyResult<()> {
         if let Some(clock) = &host.callbacks.device_clock {
             let begun = clock.call_method0(py, intern!(py, "begin"))?;
@@ -61,8 +60,7 @@ impl OnDevice {
         }
     }
 
-    /// Counts operations that have ended on the device since. The time that the device waited for other ranks is
-    /// unknown.
+    /// Counts operations that have ended on the device since. The device's wait for other ranks is unknown.
     pub(super) fn settle(&self, py: Python<'_>, host: &Host) {
         let Some(clock) = &host.callbacks.device_clock else { return };
         for mut open in self.take() {
@@ -74,9 +72,9 @@ impl OnDevice {
         }
     }
 
-    /// Between two steps, when an operation begins: counts operations that have ended on the device since, once a
-    /// second. An evaluation has operations for minutes, and earlier ones must not look like a hang. Tensors to be
-    /// measured wait for the step: this may be any thread.
+    /// Counts operations that have ended on the device since, at most once a second. Called when an operation begins:
+    /// during an evaluation of minutes, ended operations must not look like a hang. Tensors to be measured wait for the end
+    /// of the step, because this may be any thread.
     pub(super) fn settle_if_due(&self, py: Python<'_>, host: &Host) {
         let Some(clock) = &host.callbacks.device_clock else { return };
         let now = Instant::now();
@@ -109,13 +107,13 @@ impl OnDevice {
         is_due
     }
 
-    /// All of them.
+    /// Takes all waiting operations.
     pub(super) fn take(&self) -> Vec<Open> {
         std::mem::take(&mut *self.waiting.lock())
     }
 }
 
-/// The duration of an operation, once its device has it.
+/// Returns the duration of an operation, once its device has measured it.
 fn told(py: Python<'_>, host: &Host, clock: &Py<PyAny>, open: &Open) -> Option<Duration> {
     let seconds = host.quietly(py, || {
         let told = clock.call_method1(py, intern!(py, "seconds"), (open.clock.as_ref(),))?;

@@ -15,11 +15,11 @@ use crate::torch::Torch;
 /// An operation in progress.
 pub(super) struct Open {
     pub(super) guard: CollectiveGuard,
-    /// The tensors to measure when it has ended.
+    /// The tensors to measure after the operation.
     tensors: Vec<(u8, Py<PyAny>)>,
     /// The clock of its device.
     pub(super) clock: Option<Py<PyAny>>,
-    /// Whether it has no time: its device records a graph.
+    /// Whether its time is unknown because its device records a graph.
     pub(super) is_untimed: bool,
     /// The time of the call's return.
     pub(super) returned: Instant,
@@ -28,8 +28,7 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// Begins an operation whose time has not begun: measures its inputs, and keeps the tensors that are measured
-    /// afterwards.
+    /// Begins an operation, without starting its time: measures its inputs and keeps the tensors to measure afterwards.
     pub(super) fn new(
         py: Python<'_>,
         host: &Host,
@@ -58,38 +57,38 @@ impl Open {
         Ok(open)
     }
 
-    /// Ends its time, then measures what it has received.
+    /// Ends the operation's time, then measures the received tensors.
     pub(super) fn end(mut self, py: Python<'_>, host: &Host, at: Instant, waited: Option<Duration>) {
         self.end_time(at, waited);
         self.measure_received(py, host);
     }
 
-    /// Records its end; the results may still be measured.
+    /// Records the end of the operation; the results may still be measured.
     pub(super) fn end_time(&mut self, at: Instant, waited: Option<Duration>) {
         let duration = at.saturating_duration_since(self.guard.started());
         self.guard.end(duration, waited);
     }
 
-    /// Measures what it has received, if requested.
+    /// Measures the received tensors, if requested.
     pub(super) fn measure_received(&mut self, py: Python<'_>, host: &Host) {
         for (slot, value) in std::mem::take(&mut self.tensors) {
             host.quietly(py, || self.measure(py, host, (Slot::Post(slot), true), value.bind(py)));
         }
     }
 
-    /// Adds its results, if they are no arguments of the call.
+    /// Adds results that are not arguments of the call.
     pub(super) fn receive(&mut self, value: &Bound<'_, PyAny>) {
         if self.guard.measures_payload() {
             self.tensors.push((0, value.clone().unbind()));
         }
     }
 
-    /// Whether there is something left to measure.
+    /// Whether there are tensors left to measure.
     pub(super) fn has_payload(&self) -> bool {
         !self.tensors.is_empty()
     }
 
-    /// Measures an argument. `has_content`: its contents mean something; otherwise the call fills it.
+    /// Measures an argument. `has_content`: its contents are meaningful; otherwise the call fills it.
     fn measure(
         &self,
         py: Python<'_>,
@@ -113,7 +112,7 @@ impl Open {
         })?;
         if !on_device.is_empty() {
             let Some(label) = self.guard.label(slot) else { return Ok(()) };
-            // With some on the host the values cannot be combined, and those of a part are not the operation's.
+            // If some are on the host, the values cannot be combined, and a part does not represent the operation.
             let tensors = if found.is_empty() { on_device } else { Vec::new() };
             return host.measure_on_device(py, label, tensors);
         }
@@ -129,7 +128,7 @@ impl Open {
     }
 }
 
-/// The statistics of a host tensor, and the bytes read; `None` for any other.
+/// Returns the statistics of a host tensor and the bytes read; `None` for any other.
 fn read(tensor: &Bound<'_, PyAny>, request: Request) -> Option<(TensorStats, u64)> {
     let tensor = HostTensor::describe(tensor).ok()?;
     let stats = tensor.read(|view| measure(view, request)).ok()?;

@@ -1,4 +1,4 @@
-//! The works of operations that have begun, until they are waited for or dropped.
+//! The `Work` objects of operations in progress, until the caller waits for them or drops them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,24 +13,24 @@ use pyo3::types::PyWeakrefReference;
 use super::open::Open;
 use crate::discard_error::discard;
 
-/// The number of works that are checked when another operation begins; a caller that keeps more open waits for the
+/// The number of works that are checked when another operation begins. Callers that keep more open usually wait for the
 /// oldest first.
 const LOOKED_AT: usize = 4;
-/// A wait so soon after the call belongs to the call.
+/// A wait within this time after the call counts as part of the call.
 pub(super) const AT_ONCE: Duration = Duration::from_micros(100);
 
-/// A work's operations: more than one of a group that ends with it.
+/// The operations of a work; several if it ends a group.
 pub(super) struct Pending {
     pub(super) open: Vec<Open>,
-    /// Shows when the caller drops the work without having waited.
+    /// Detects that the caller has dropped the work without waiting.
     work: Py<PyWeakrefReference>,
 }
 
-/// By the address of the work's Python object, which lives as long as its entry.
+/// The pending works, by the address of their Python object.
 #[derive(Default)]
 pub(super) struct PendingWorks {
     works: Mutex<HashMap<usize, Pending, FixedState>>,
-    /// Their number, readable without a lock.
+    /// The number of works, readable without a lock.
     count: AtomicUsize,
 }
 
@@ -42,7 +42,7 @@ impl PendingWorks {
     pub(super) fn add(&self, py: Python<'_>, key: usize, open: Vec<Open>, work: Py<PyWeakrefReference>) {
         let before = self.works.lock().insert(key, Pending { open, work });
         if let Some(gone) = before {
-            // The earlier work at this address was not waited for.
+            // The caller dropped the earlier work at this address without waiting.
             release(gone);
             return;
         }
@@ -52,7 +52,7 @@ impl PendingWorks {
         }
     }
 
-    /// Takes the last of a work's operations; others are dropped.
+    /// Takes the last operation of a work; others are dropped.
     pub(super) fn take(&self, key: usize) -> Option<Open> {
         let mut pending = self.remove(key)?;
         let open = pending.open.pop();
@@ -66,7 +66,7 @@ impl PendingWorks {
         Some(pending)
     }
 
-    /// Whether a work is known. Records whether its operation, which is about to be waited for, has ended already;
+    /// Returns whether a work is known. Records whether its operation has already ended before the coming wait.
     /// `may_ask`: false while a graph is recorded.
     pub(super) fn look_at(&self, py: Python<'_>, key: usize, now: Instant, may_ask: impl FnOnce() -> bool) -> bool {
         if self.len() == 0 {
@@ -90,7 +90,7 @@ impl PendingWorks {
         true
     }
 
-    /// As [`look_at`](Self::look_at), for some of those in flight.
+    /// Calls [`look_at`](Self::look_at) for some of the works in flight.
     pub(super) fn look_at_oldest(&self, py: Python<'_>) {
         let now = Instant::now();
         let works: Vec<_> = {
@@ -121,7 +121,7 @@ impl PendingWorks {
         }
     }
 
-    /// Drops works that can no longer be waited for.
+    /// Drops works for which no caller can wait any more.
     pub(super) fn forget_dead(&self, py: Python<'_>) {
         let dead: Vec<usize> = {
             let works = self.works.lock();
@@ -136,7 +136,7 @@ impl PendingWorks {
     pub(super) fn wait_failed(&self, py: Python<'_>, key: usize) {
         let work = self.works.lock().get(&key).and_then(|pending| pending.work.bind(py).upgrade());
         if work.is_none_or(|work| is_completed(&work)) {
-            // Dropped, and counted as failed.
+            // Dropping counts the operation as failed.
             drop(self.remove(key));
         }
     }
@@ -149,7 +149,7 @@ impl PendingWorks {
     }
 }
 
-/// Ends operations without a wait.
+/// Discards operations whose end is unknown.
 fn release(pending: Pending) {
     for open in pending.open {
         match open.completed {
@@ -162,7 +162,7 @@ fn release(pending: Pending) {
     }
 }
 
-/// Whether a work reports that its operation has ended. One that raises has.
+/// Whether a work reports that its operation has ended. An exception counts as ended.
 fn is_completed(work: &Bound<'_, PyAny>) -> bool {
     let py = work.py();
     match work.call_method0(intern!(py, "is_completed")).and_then(|told| told.is_truthy()) {

@@ -39,9 +39,9 @@ pub(crate) struct State {
     grouped: Grouped,
     /// Ended operations whose results are not measured yet.
     received: Mutex<Vec<Open>>,
-    /// Ended for the host; the end on the device is unknown.
+    /// Operations that have ended for the host, but whose end on the device is unknown.
     on_device: OnDevice,
-    /// For `all_reduce`, which scripts under DDP call too.
+    /// The bypass for `all_reduce`, which scripts that use DDP also call directly.
     pub(super) kernel_bypass: KernelBypass,
 }
 
@@ -63,12 +63,12 @@ impl State {
         &self.shared
     }
 
-    /// As [`Host::is_off`].
+    /// Calls [`Host::is_off`].
     pub(super) fn is_off(&self) -> bool {
         self.host.is_off()
     }
 
-    /// As [`Host::quietly`].
+    /// Calls [`Host::quietly`].
     pub(super) fn quietly<R>(&self, py: Python<'_>, body: impl FnOnce() -> PyResult<R>) -> Option<R> {
         self.host.quietly(py, body)
     }
@@ -135,7 +135,7 @@ impl State {
         Ok(Some(open))
     }
 
-    /// The line that makes the call, and whether it is recorded.
+    /// Returns the calling line, and whether the call is recorded.
     fn caller(&self, py: Python<'_>, op: CollectiveOp) -> PyResult<(Option<Arc<str>>, bool)> {
         let Some(caller) = &self.host.callbacks.caller else { return Ok((None, true)) };
         let (line, is_recorded): (Option<String>, bool) = caller.call1(py, (op.name(),))?.extract(py)?;
@@ -158,7 +158,7 @@ impl State {
         Ok(group)
     }
 
-    /// Handles the return of a call, with a work unless it has ended.
+    /// Handles the return of a call, with a work unless the operation has ended.
     pub(super) fn returned(&self, py: Python<'_>, args: &Bound<'_, PyTuple>, work: &Bound<'_, PyAny>, mut open: Open) {
         open.returned = Instant::now();
         let Some(open) = self.grouped.add(args, open) else { return };
@@ -197,13 +197,13 @@ impl State {
         self.pending.take(key)
     }
 
-    /// Whether a work is that of an operation here. Records whether this operation, which is about to be waited for,
-    /// has ended already.
+    /// Returns whether a work belongs to a known operation. Records whether this operation has already ended before the
+    /// coming wait.
     pub(super) fn look_at(&self, py: Python<'_>, key: usize, now: Instant) -> bool {
         self.pending.look_at(py, key, now, || !OnDevice::is_capturing(py, &self.host))
     }
 
-    /// As [`look_at`](Self::look_at), for some of those in flight.
+    /// Calls [`look_at`](Self::look_at) for some of the works in flight.
     fn look_at_oldest(&self, py: Python<'_>) {
         if self.pending.len() > 0 && !OnDevice::is_capturing(py, &self.host) {
             self.pending.look_at_oldest(py);
@@ -214,7 +214,7 @@ impl State {
     pub(super) fn was_waited_for(&self, py: Python<'_>, key: usize, entered: Instant, left: Instant) {
         let Some(pending) = self.pending.remove(key) else { return };
         for open in pending.open {
-            // A call and the wait right after it are one wait.
+            // A call and the wait right after it count as one wait.
             let since = if entered - open.returned > AT_ONCE { entered } else { open.guard.started() };
             let at = open.completed.unwrap_or(left);
             self.end(py, open, at, Some(left.saturating_duration_since(since)));
@@ -226,7 +226,7 @@ impl State {
         self.pending.wait_failed(py, key);
     }
 
-    /// Ends an operation for the host; one on a device has its time when that has finished.
+    /// Ends an operation for the host. The time of one on a device is known when the device has finished it.
     pub(super) fn end(&self, py: Python<'_>, mut open: Open, at: Instant, waited: Option<Duration>) {
         if open.clock.is_none() && !open.is_untimed {
             open.end(py, &self.host, at, waited);
@@ -238,7 +238,7 @@ impl State {
         }
     }
 
-    /// As [`end`](Self::end), on a thread that is not the training's: the next `settle` measures what was received.
+    /// Like [`end`](Self::end), on a thread other than the training's: the next `settle` measures the received tensors.
     pub(super) fn end_elsewhere(&self, py: Python<'_>, mut open: Open) {
         if open.clock.is_none() && !open.is_untimed {
             open.end_time(Instant::now(), None);
@@ -253,7 +253,7 @@ impl State {
         }
     }
 
-    /// Ends a step: measures what has been received since, and counts operations that have ended on a device.
+    /// Ends a step: measures the tensors received since, and counts operations that have ended on a device.
     pub(super) fn settle(&self, py: Python<'_>) {
         if OnDevice::is_capturing(py, &self.host) {
             return;
@@ -270,7 +270,7 @@ impl State {
         self.on_device.settle(py, &self.host);
     }
 
-    /// The number of operations that this rank has begun in each group, without sends and receives.
+    /// Returns the number of operations that this rank has begun in each group, without sends and receives.
     pub(super) fn begun(&self) -> Vec<(String, Vec<u32>, u64)> {
         let groups = self.groups.lock();
         let told = |known: &KnownGroup| {
@@ -284,7 +284,7 @@ impl State {
         self.pending.len()
     }
 
-    /// The number of ended operations and the time in them, by group.
+    /// Returns the number of ended operations and the time in them, by group.
     pub(super) fn times(&self) -> Vec<(String, Vec<u32>, u64, f64)> {
         let book = self.shared.monitor.collective_totals();
         let of_group = |group: &Arc<ProcessGroup>| {

@@ -1,4 +1,4 @@
-//! The replacements of the methods of `Work` that report the end of an operation.
+//! The replacements for the methods of `Work` that report the end of an operation.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 use super::announced::OpenCall;
 use super::state::State;
 
-/// How a caller detects an operation's end.
+/// The way in which a caller detects an operation's end.
 #[derive(Clone, Copy)]
 pub(super) enum Way {
     /// `Work.wait`.
@@ -40,7 +40,7 @@ impl WorkMethod {
         let left = Instant::now();
         match &result {
             Ok(_) => self.state.was_waited_for(py, key, entered, left),
-            // Its operation failed, or the timeout was too short: it may be waited for again.
+            // The operation failed, or the timeout was too short and the caller may wait again.
             Err(_) => self.state.wait_failed(py, key),
         }
         result
@@ -63,7 +63,7 @@ type Called<'py> = PyResult<Bound<'py, PyAny>>;
 
 #[pymethods]
 impl WorkMethod {
-    /// Other attributes, such as its name, are the original's.
+    /// Returns other attributes, such as the name, from the original.
     fn __getattr__<'py>(&self, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
         self.original.bind(name.py()).getattr(name)
     }
@@ -75,7 +75,7 @@ impl WorkMethod {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        // The key of a work in the state; 0 is none.
+        // The key of the work in the state; 0 for none.
         let key = args.get_item(0).map_or(0, |work| work.as_ptr() as usize);
         let call = || self.original.bind(py).call(args, kwargs);
         match self.way {

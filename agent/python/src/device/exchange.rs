@@ -1,5 +1,5 @@
-//! Tensors read through torch's C interface for exchange (`DLPack` 1.3, torch 2.10 and newer): some nanoseconds instead
-//! of a microsecond for reading attributes one by one.
+//! Reads tensors through torch's C exchange interface (`DLPack` 1.3, torch 2.10 and newer). This takes nanoseconds;
+//! reading the attributes one by one takes a microsecond.
 #![expect(unsafe_code, reason = "a table of C functions")]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -12,10 +12,10 @@ use trainmon_device::Spread;
 use crate::discard_error::discard;
 use crate::torch::Torch;
 
-/// The attribute of a tensor's class that has the table.
+/// The attribute of a tensor's class that contains the table.
 const TABLE: &str = "__dlpack_c_exchange_api__";
 const CAPSULE: &CStr = c"dlpack_exchange_api";
-/// Tables of another major version have another layout.
+/// The supported major version: tables of others have another layout.
 const MAJOR: u32 = 1;
 
 /// `DLTensor`.
@@ -54,7 +54,7 @@ pub(super) struct Exchange(unsafe extern "C" fn(*mut c_void, *mut Raw) -> c_int)
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Found {
     pub(super) address: u64,
-    /// `DLPack`'s number of the type of device, and its index.
+    /// `DLPack`'s number of the device type, and the device's index.
     pub(super) device: (i32, i32),
     pub(super) dtype: Dtype,
     pub(super) shape: Shape,
@@ -63,12 +63,12 @@ pub(super) struct Found {
 }
 
 impl Exchange {
-    /// Torch's table, if it has one of a known version.
+    /// Returns torch's function, if its table has a supported version.
     pub(super) fn of(py: Python<'_>, torch: &Torch) -> Option<Self> {
         let capsule = torch.tensor(py).getattr(TABLE).map_err(|error| discard(py, error)).ok()?;
         let capsule = capsule.cast_into::<PyCapsule>().ok()?;
         let table = capsule.pointer_checked(Some(CAPSULE)).map_err(|error| discard(py, error)).ok()?;
-        // SAFETY: a capsule of this name holds such a table, which lives as long as torch.
+        // SAFETY: a capsule of this name contains such a table, which lives as long as torch.
         let table = unsafe { table.cast::<Table>().as_ref() };
         (table.major == MAJOR).then_some(())?;
         table.from_object.map(Self)
@@ -88,7 +88,7 @@ impl Exchange {
             strides: std::ptr::null(),
             byte_offset: 0,
         };
-        // SAFETY: the object is a tensor of the class that the table was found at, and the interpreter is held.
+        // SAFETY: the object is a tensor of the class that provides the table, and the interpreter is attached.
         let status = unsafe { (self.0)(object.as_ptr().cast(), &raw mut raw) };
         if status != 0 {
             if let Some(error) = PyErr::take(object.py()) {
@@ -121,7 +121,7 @@ unsafe fn numbers<'a>(at: *const i64, count: usize) -> Option<&'a [i64]> {
     }
 }
 
-/// By `DLDataTypeCode`.
+/// Returns the dtype for a `DLDataTypeCode` and its bits.
 const fn dtype(code: u8, bits: u8) -> Option<Dtype> {
     Some(match (code, bits) {
         (0, 8) => Dtype::I8,

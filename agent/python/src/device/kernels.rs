@@ -22,7 +22,7 @@ fn factor_of(number: f64, at: Option<(u64, bool)>) -> Factor {
     }
 }
 
-// The signatures are Python's: see _trainmon.pyi, which also says what each method does.
+// _trainmon.pyi declares the signatures and documents each method.
 #[pymethods]
 impl PyDeviceKernels {
     #[new]
@@ -48,7 +48,7 @@ impl PyDeviceKernels {
     }
 
     #[pyo3(signature = (shown, memory, room, stream, factor = 1.0, factor_at = None))]
-    #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
+    #[expect(clippy::needless_pass_by_value, reason = "Python passes owned values")]
     fn measure_one(
         &self,
         shown: Shown<'_>,

@@ -1,5 +1,5 @@
-//! The kernels for tensors on a device: their tables, and their launch. `python/trainmon/device` chooses the tensors,
-//! the stream and the memory.
+//! The tables of tensors on a device, and the launch of the kernels. `python/trainmon/device` selects the tensors, the
+//! stream and the memory.
 
 mod exchange;
 mod kernels;

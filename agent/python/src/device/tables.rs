@@ -26,17 +26,17 @@ use crate::torch::Torch;
 #[derive(Default)]
 pub(crate) struct PyDeviceTables {
     state: Mutex<State>,
-    /// `None` if torch has none.
+    /// Torch's exchange interface, if it has one.
     exchange: PyOnceLock<Option<Exchange>>,
 }
 
 #[derive(Default)]
 struct State {
     tables: Tables,
-    /// The rows of the next table; kept for its memory.
+    /// The rows of the next table; kept to reuse the memory.
     rows: Vec<Row>,
-    /// Tensors that were found readable by all their attributes, by address: torch's interface for exchange shows
-    /// neither pending negations nor the size of the memory.
+    /// Tensors whose attributes were all checked, by address: torch's exchange interface reports neither pending negations
+    /// nor the size of the memory.
     known: HashMap<u64, (Dtype, Spread), RandomState>,
 }
 
@@ -44,7 +44,7 @@ struct State {
 const MOST_KNOWN: usize = 1 << 16;
 
 impl State {
-    /// A tensor's layout, if a kernel can read it on that device.
+    /// Returns a tensor's layout, if a kernel can read it on that device.
     fn find(
         &mut self,
         exchange: Option<Exchange>,
@@ -79,22 +79,22 @@ fn asked(request: Request) -> (Option<f64>, bool) {
     (plan.contains(DeviceColumn::Zeros).then_some(plan.eps), plan.contains(DeviceColumn::Std))
 }
 
-/// From `(tensor_id, kind, micro_step)`. One by one: extracting the whole tuple costs twice as much.
+/// Reads a label from `(tensor_id, kind, micro_step)`, one by one: extracting the whole tuple costs twice as much.
 fn label_of(numbers: &Bound<'_, PyAny>) -> PyResult<Label> {
     let numbers = numbers.cast::<PyTuple>()?;
     let number = |place| numbers.get_borrowed_item(place);
     Ok(label(number(0)?.extract()?, number(1)?.extract()?, number(2)?.extract()?))
 }
 
-/// One of the tables.
+/// A table of one launch.
 #[pyclass(frozen, name = "DeviceTable", module = "trainmon._trainmon")]
 pub(crate) struct PyDeviceTable(pub(super) Table);
 
-/// A tensor, the tensor to compare with or copy into, one of `Shows`, eps if zeros are counted, whether std is
+/// A tensor, the tensor to compare with or copy into, a value of `Shows`, eps if zeros are counted, and whether std is
 /// requested.
 pub(super) type Shown<'py> = (Bound<'py, PyAny>, Option<Bound<'py, PyAny>>, u8, Option<f64>, bool);
 
-/// Its row; `None` if only torch's operators can read it.
+/// Returns the row of a tensor; `None` if only torch's operators can read it.
 pub(super) fn row_of((tensor, other, shows, eps, std): &Shown<'_>) -> PyResult<Option<Row>> {
     let shows = match *shows {
         0 => Shows::Values,
@@ -105,7 +105,7 @@ pub(super) fn row_of((tensor, other, shows, eps, std): &Shown<'_>) -> PyResult<O
     };
     if other.is_some() != (shows != Shows::Values) {
         return Err(PyValueError::new_err(
-            "a difference, an agreement or a copy requires two tensors, values require one",
+            "a difference, an agreement or a copy requires two tensors; values require one",
         ));
     }
     let Some((layout, spread)) = readable(tensor) else { return Ok(None) };
@@ -124,13 +124,13 @@ pub(super) fn row_of((tensor, other, shows, eps, std): &Shown<'_>) -> PyResult<O
     Ok(Some(Row { address, spread, dtype, other, shows, eps: *eps, std: *std }))
 }
 
-/// Whether the kernel copies such elements: another dtype would require a conversion, and an expanded tensor would be
+/// Whether the kernel can copy such elements. Another dtype would require a conversion, and an expanded tensor would be
 /// written more than once.
 fn is_copied(dtype: Dtype, other: Option<(u64, Dtype)>, spread: Spread) -> bool {
     other.is_some_and(|(_, of)| of == dtype) && dtype.size() <= 8 && spread.times == 1
 }
 
-/// The layout of a tensor, if a kernel can read it.
+/// Returns the layout of a tensor, if a kernel can read it.
 fn readable(tensor: &Bound<'_, PyAny>) -> Option<(Layout, Spread)> {
     let layout = layout_anywhere(tensor).ok()?;
     let spread = Spread::of(layout.shape.dims(), layout.strides())?;
@@ -138,9 +138,9 @@ fn readable(tensor: &Bound<'_, PyAny>) -> Option<(Layout, Spread)> {
     (spread.elements == 0 || is_there).then_some((layout, spread))
 }
 
-// The signatures are Python's: see _trainmon.pyi, which also says what each method does.
+// _trainmon.pyi declares the signatures and documents each method.
 #[pymethods]
-#[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
+#[expect(clippy::needless_pass_by_value, reason = "Python passes owned values")]
 impl PyDeviceTables {
     #[new]
     fn new() -> Self {
@@ -170,7 +170,7 @@ impl PyDeviceTables {
         let (mut entries, mut left_out) = (Vec::with_capacity(shown.len()), Vec::new());
         let mut state = self.state.lock();
         state.rows.clear();
-        // Grouped by kind.
+        // The records are grouped by kind.
         let mut last = None;
         for (position, record) in shown.iter().enumerate() {
             let record = record.cast::<PyTuple>()?;

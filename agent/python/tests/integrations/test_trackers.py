@@ -250,7 +250,7 @@ def test_a_script_that_logs_nothing_has_every_step_with_commit_and_is_told_witho
     (row,) = rows_of(other)
     assert (row["trainmon/step"], row["trainmon/loss"]) == (STEPS - 1, STEPS)
     said = capfd.readouterr().err
-    assert said.count("ends fewer rows of the run") == 1 and '"commit": true' in said
+    assert said.count("end fewer rows than there are steps") == 1 and '"commit": true' in said
 
 
 def test_statistics_of_tensors_go_where_asked_for(tmp_path: Path, wandb: Any) -> None:

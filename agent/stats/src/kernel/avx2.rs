@@ -1,6 +1,7 @@
-//! The kernels on AVX2. 16 lanes of float32 take two vectors, four of float64 sums, four of squares: all 16 registers with
-//! what is computed, so the 32 lanes are two passes over a block that lies in the cache. A block's odd end is left to the
-//! portable code.
+//! The kernels on AVX2.
+//!
+//! 16 lanes of float32 need two vectors of values, four of float64 sums and four of squares. With temporaries, these fill
+//! all 16 registers, so the 32 lanes take two passes over a block in the cache. The portable code handles a block's tail.
 #![expect(unsafe_code, reason = "vector loads and stores at raw addresses")]
 
 use std::arch::x86_64::{
@@ -19,33 +20,33 @@ use super::{LANES, SINGLE_LANES};
 use crate::partial::Totals;
 
 /// # Safety
-/// AVX2 is there, 32 elements are readable, `half` and `quarter` are 0 or 1.
+/// AVX2 is available, 32 elements are readable, `half` and `quarter` are 0 or 1.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(super) unsafe fn load_f32(chunk: *const f32, half: usize, quarter: usize) -> __m256 {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { _mm256_loadu_ps(chunk.add(half * SIXTEEN + quarter * EIGHT)) }
 }
 
-/// Of 16 elements in a row the even or the odd ones.
+/// Loads the even or the odd ones of 16 consecutive elements.
 ///
 /// # Safety
-/// AVX2 is there, 32 elements are readable, `half` and `quarter` are 0 or 1.
+/// AVX2 is available, 32 elements are readable, `half` and `quarter` are 0 or 1.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(super) unsafe fn load_bf16(chunk: *const u16, half: usize, quarter: usize) -> __m256 {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let pairs = unsafe { _mm256_loadu_si256(chunk.add(quarter * SIXTEEN).cast()) };
     let odd = _mm256_set1_epi32(0xffff_0000_u32.cast_signed());
     _mm256_castsi256_ps(if half == 0 { _mm256_slli_epi32::<16>(pairs) } else { _mm256_and_si256(pairs, odd) })
 }
 
 /// # Safety
-/// AVX2 and F16C are there, 32 elements are readable, `half` and `quarter` are 0 or 1.
+/// AVX2 and F16C are available, 32 elements are readable, `half` and `quarter` are 0 or 1.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(super) unsafe fn load_f16(chunk: *const u16, half: usize, quarter: usize) -> __m256 {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     _mm256_cvtph_ps(unsafe { _mm_loadu_si128(chunk.add(half * SIXTEEN + quarter * EIGHT).cast()) })
 }
 
@@ -55,7 +56,7 @@ fn widen(values: __m256) -> [__m256d; 2] {
     [_mm256_cvtps_pd(_mm256_castps256_ps128(values)), _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(values))]
 }
 
-/// What a block of float32, or of what widens to it, gives.
+/// Computes the totals of a block of float32 or of a type that widens to it.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn singles<S: Single, const ZEROS: bool>(block: &[S], zero_bits: u32) -> Totals {
     let (chunks, tail) = block.as_chunks::<SINGLE_LANES>();
@@ -67,12 +68,12 @@ pub(super) fn singles<S: Single, const ZEROS: bool>(block: &[S], zero_bits: u32)
     lanes.total()
 }
 
-/// Half of [`SINGLE_LANES`]: what the registers hold.
+/// The lanes that fit the registers: half of [`SINGLE_LANES`].
 const SIXTEEN: usize = SINGLE_LANES / 2;
-/// The float32 in one register.
+/// The number of float32 in one register.
 const EIGHT: usize = 8;
 
-/// Fills one half of the lanes, each with the elements that are its own in every chunk.
+/// Computes one half of the lanes, each from its elements in every chunk.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn sixteen_lanes<S: Single, const ZEROS: bool>(
@@ -88,7 +89,7 @@ fn sixteen_lanes<S: Single, const ZEROS: bool>(
     let mut max = [_mm256_set1_ps(f32::NEG_INFINITY); 2];
     let mut zeros = [_mm256_setzero_si256(); 2];
     let magnitude_bits = _mm256_set1_epi32(i32::MAX);
-    // Magnitudes and the bound have no sign bit, so the signed comparison is right.
+    // Magnitudes and the bound have no sign bit, so the signed comparison is correct.
     let bound = _mm256_set1_epi32(zero_bits.cast_signed());
 
     for chunk in chunks {
@@ -100,7 +101,7 @@ fn sixteen_lanes<S: Single, const ZEROS: bool>(
                 sum[at] = _mm256_add_pd(sum[at], wide);
                 squares[at] = _mm256_fmadd_pd(wide, wide, squares[at]);
             }
-            // The second operand is the result when one is NaN.
+            // If one operand is NaN, the result is the second.
             min[quarter] = _mm256_min_ps(values, min[quarter]);
             max[quarter] = _mm256_max_ps(values, max[quarter]);
             if ZEROS {
@@ -125,7 +126,7 @@ fn sixteen_lanes<S: Single, const ZEROS: bool>(
     }
 }
 
-/// What a block of float64 gives. Memory bounds it: accumulators that do not fit the 16 registers are no loss.
+/// Computes the totals of a block of float64. Memory is the bottleneck, so accumulators beyond the 16 registers cost nothing.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn doubles<const ZEROS: bool>(block: &[f64], zero_bits: u64) -> Totals {
     const VECTORS: usize = LANES / 4;
@@ -136,7 +137,7 @@ pub(super) fn doubles<const ZEROS: bool>(block: &[f64], zero_bits: u64) -> Total
     let mut zeros = [_mm256_setzero_si256(); VECTORS];
     let magnitude_bits = _mm256_set1_epi64x(i64::MAX);
     let least_squared = _mm256_set1_pd(LEAST_SQUARED);
-    // As above: no sign bits.
+    // As in `singles`: no sign bits.
     let bound = _mm256_set1_epi64x(zero_bits.cast_signed());
 
     let (chunks, tail) = block.as_chunks::<LANES>();
@@ -146,7 +147,7 @@ pub(super) fn doubles<const ZEROS: bool>(block: &[f64], zero_bits: u64) -> Total
             let values = unsafe { _mm256_loadu_pd(chunk.as_ptr().add(vector * 4)) };
             sum[vector] = _mm256_add_pd(sum[vector], values);
             let magnitudes = _mm256_and_pd(values, _mm256_castsi256_pd(magnitude_bits));
-            // NaN is not less either.
+            // `not less than` is also true for NaN.
             let root = _mm256_and_pd(values, _mm256_cmp_pd::<_CMP_NLT_UQ>(magnitudes, least_squared));
             squares[vector] = _mm256_add_pd(squares[vector], _mm256_mul_pd(root, root));
             min[vector] = _mm256_min_pd(values, min[vector]);

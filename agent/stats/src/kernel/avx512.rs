@@ -1,6 +1,8 @@
-//! The kernels on AVX-512. The 32 lanes of float32 take two vectors, four of float64 sums, four of squares; a block's odd
-//! end is loaded under a mask. Registers of 512 bits have two ports on Intel's processors: what costs is counted in
-//! instructions per cache line that want one of them.
+//! The kernels on AVX-512.
+//!
+//! The 32 lanes of float32 need two vectors of values, four of float64 sums and four of squares. A block's tail is loaded
+//! under a mask. Intel processors have two ports for 512-bit registers, so the cost is the number of instructions per
+//! cache line that use one of them.
 #![expect(unsafe_code, reason = "vector loads at raw addresses")]
 
 use std::arch::asm;
@@ -21,23 +23,23 @@ use super::{LANES, SINGLE_LANES};
 use crate::partial::Totals;
 
 const ALL: u16 = u16::MAX;
-/// The float32 in one register.
+/// The number of float32 in one register.
 pub(super) const SIXTEEN: usize = SINGLE_LANES / 2;
 const CACHE_LINE: usize = 64;
 
-/// How far ahead memory is asked for, in bytes: two pages, so that their addresses are looked up in time too. The processor's
-/// own prefetching stops at page ends and while a block's checksum is taken. Into the level-2 cache, which can wait for
-/// more lines at a time than level 1 can. Beyond the tensor's end it is a hint without effect.
+/// The prefetch distance in bytes: two pages, so that address translation finishes in time too. The processor's own
+/// prefetching stops at page ends and during a block's checksum. The target is the level-2 cache, which supports more
+/// outstanding lines than level 1. Beyond the tensor's end the hint has no effect.
 const AHEAD: usize = 8192;
 
-/// Asks for the cache line that follows in [`AHEAD`] bytes.
+/// Prefetches the cache line [`AHEAD`] bytes after `from`.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
 #[inline]
 pub(super) fn ask_ahead<T>(from: *const T) {
     _mm_prefetch::<_MM_HINT_T1>(from.wrapping_byte_add(AHEAD).cast());
 }
 
-/// In the order of [`sum_of_lanes`](super::sum_of_lanes).
+/// Adds lanes in the order of [`sum_of_lanes`](super::sum_of_lanes).
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
 #[inline]
 fn sum_of_lanes([low, high]: [__m512d; 2]) -> f64 {
@@ -47,25 +49,25 @@ fn sum_of_lanes([low, high]: [__m512d; 2]) -> f64 {
     _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)))
 }
 
-/// The first and the second eight values.
+/// Widens the first and the second eight values.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
 #[inline]
 fn widen(values: __m512) -> [__m512d; 2] {
     [_mm512_cvtps_pd(_mm512_castps512_ps256(values)), _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(values))]
 }
 
-/// 32 float32 from memory as four registers of float64.
+/// Loads 32 float32 and widens them to four registers of float64.
 ///
-/// The conversion reads memory for nothing, where taking a register apart costs one of the two ports that everything
-/// here waits for. By assembly, because the compiler makes one load of two and takes that apart.
+/// A conversion from memory needs no extra instruction, whereas splitting a register occupies one of the two ports that
+/// limit these kernels. Written in assembly, because the compiler would merge two loads into one and split the result.
 ///
 /// # Safety
-/// AVX-512 is there, 32 elements are readable.
+/// AVX-512 is available, 32 elements are readable.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
 #[inline]
 pub(super) unsafe fn widen_at(from: *const f32) -> [[__m512d; 2]; 2] {
     let (a, b, c, d);
-    // SAFETY: reads the 128 bytes the caller vouches for.
+    // SAFETY: reads the 128 bytes that the caller guarantees.
     unsafe {
         asm!(
             "vcvtps2pd {a}, ymmword ptr [{from}]",
@@ -96,7 +98,7 @@ impl Moments {
         Self { sum: [[_mm512_setzero_pd(); 2]; 2], squares: [[_mm512_setzero_pd(); 2]; 2] }
     }
 
-    /// Adds to each lane its element, lanes in order.
+    /// Adds one element to each lane, in order.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
     #[inline]
     pub(super) fn add(&mut self, wide: [[__m512d; 2]; 2]) {
@@ -108,14 +110,14 @@ impl Moments {
         }
     }
 
-    /// The same for elements in registers; where there is none, 0 changes no sum.
+    /// Adds elements in registers. Missing elements are 0, which changes no sum.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
     #[inline]
     pub(super) fn add_values(&mut self, [first, second]: [__m512; 2]) {
         self.add([widen(first), widen(second)]);
     }
 
-    /// The sum and the sum of squares.
+    /// Returns the sum and the sum of squares.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
     #[inline]
     pub(super) fn total(self) -> (f64, f64) {
@@ -133,8 +135,8 @@ struct Extremes {
 }
 
 impl Extremes {
-    /// Takes in the elements named by the mask. A NaN leaves the extremes alone: of two operands one of which is NaN, the
-    /// second is the result.
+    /// Adds the elements selected by the mask. A NaN does not change the extremes: if one operand is NaN, the result is
+    /// the second.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
     #[inline]
     fn add<const ZEROS: bool>(&mut self, values: __m512, mask: u16, bound: __m512i) {
@@ -147,7 +149,7 @@ impl Extremes {
     }
 }
 
-/// What a block of float32 gives.
+/// Computes the totals of a block of float32.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
 pub(super) fn singles<const ZEROS: bool>(block: &[f32], zero_bits: u32) -> Totals {
     let mut moments = Moments::nothing();
@@ -169,7 +171,7 @@ pub(super) fn singles<const ZEROS: bool>(block: &[f32], zero_bits: u32) -> Total
     if !tail.is_empty() {
         let mask = u32::MAX >> (SINGLE_LANES - tail.len());
         let masks = [mask as u16, (mask >> SIXTEEN) as u16];
-        // SAFETY: the masks name the elements of the tail; nothing else is read.
+        // SAFETY: the masks select the elements of the tail; nothing else is read.
         let load = |at| unsafe { _mm512_maskz_loadu_ps(masks[at], tail.as_ptr().wrapping_add(at * SIXTEEN)) };
         let values = [load(0), load(1)];
         moments.add_values(values);
@@ -198,12 +200,12 @@ struct DoubleLanes {
 }
 
 impl DoubleLanes {
-    /// As [`Extremes::add`] and [`Moments::add`], for one half of the lanes.
+    /// Adds to one half of the lanes, like [`Extremes::add`] and [`Moments::add`].
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
     #[inline]
     fn add<const ZEROS: bool>(&mut self, half: usize, values: __m512d, mask: u8, bound: __m512i) {
         self.sum[half] = _mm512_add_pd(self.sum[half], values);
-        // Where the mask has no bit nothing is multiplied: no subnormal product, which Intel's take 150 cycles for.
+        // The mask avoids subnormal products, which take 150 cycles on Intel processors.
         let counts = _mm512_cmp_pd_mask::<_CMP_NLT_UQ>(_mm512_abs_pd(values), _mm512_set1_pd(LEAST_SQUARED));
         self.squares[half] = _mm512_add_pd(self.squares[half], _mm512_maskz_mul_pd(counts, values, values));
         self.min[half] = _mm512_mask_min_pd(self.min[half], mask, values, self.min[half]);
@@ -215,7 +217,7 @@ impl DoubleLanes {
     }
 }
 
-/// What a block of float64 gives.
+/// Computes the totals of a block of float64.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
 pub(super) fn doubles<const ZEROS: bool>(block: &[f64], zero_bits: u64) -> Totals {
     let mut lanes = DoubleLanes {
@@ -238,7 +240,7 @@ pub(super) fn doubles<const ZEROS: bool>(block: &[f64], zero_bits: u64) -> Total
     }
     if !tail.is_empty() {
         for (half, mask) in masks(ALL >> (LANES - tail.len())) {
-            // SAFETY: the masks name the elements of the tail; nothing else is read.
+            // SAFETY: the masks select the elements of the tail; nothing else is read.
             let values = unsafe { _mm512_maskz_loadu_pd(mask, tail.as_ptr().wrapping_add(half * 8)) };
             lanes.add::<ZEROS>(half, values, mask, bound);
         }
@@ -252,7 +254,7 @@ pub(super) fn doubles<const ZEROS: bool>(block: &[f64], zero_bits: u64) -> Total
     }
 }
 
-/// The XOR of all 64-bit words of 256-byte groups, lane by lane. Four registers: enough loads in flight.
+/// Computes the XOR of all 64-bit words of 256-byte groups, lane by lane. Four registers keep enough loads in flight.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
 pub(super) fn xor_of_groups(groups: &[[u8; 256]]) -> [u64; 8] {
     let mut lanes = [_mm512_setzero_si512(); 4];

@@ -1,9 +1,9 @@
 //! The kernels of the 16-bit floats on AVX-512.
 //!
-//! They are bound by instructions, not by memory. So what can be done with 32 elements in a register of 16-bit words is
-//! done there: of bit patterns, which are ordered as the magnitudes are, the largest signed one is the largest element and
-//! the largest unsigned one the smallest. Only where all elements have one sign, one of the two is found in a second look
-//! at the block, in the cache.
+//! They are bound by instructions, not by memory, so they process 32 elements in a register of 16-bit words where possible.
+//! Bit patterns are ordered like the magnitudes: the largest signed pattern is the largest element, and the largest
+//! unsigned pattern the smallest. If all elements have the same sign, one of the two needs a second pass over the block in
+//! the cache.
 #![expect(unsafe_code, reason = "vector loads at raw addresses")]
 
 use std::arch::x86_64::{
@@ -21,27 +21,27 @@ use crate::partial::Totals;
 /// The bits of a 16-bit float's magnitude.
 const MAGNITUDE: i16 = i16::MAX;
 
-/// The even and the odd elements of one register, widened: up to 32 of them, lane by lane, 0 where the mask has no bit.
+/// Loads up to 32 elements and widens the even and the odd ones, lane by lane; 0 where the mask has no bit.
 ///
 /// # Safety
-/// AVX-512 is there, the elements named by the mask are readable.
+/// AVX-512 is available, the elements selected by the mask are readable.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
 #[inline]
 pub(super) unsafe fn load_bf16(chunk: *const i16, mask: u32) -> [__m512; 2] {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let pairs = unsafe { _mm512_maskz_loadu_epi16(mask, chunk) };
     let odd = _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff_0000_u32.cast_signed()));
     [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)), _mm512_castsi512_ps(odd)]
 }
 
-/// The same for the first and the second 16.
+/// Loads up to 32 elements and widens the first and the second 16, lane by lane; 0 where the mask has no bit.
 ///
 /// # Safety
-/// AVX-512 is there, the elements named by the mask are readable.
+/// AVX-512 is available, the elements selected by the mask are readable.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
 #[inline]
 pub(super) unsafe fn load_f16(chunk: *const i16, mask: u32) -> [__m512; 2] {
-    // SAFETY: the caller's; nothing is read where the mask has no bit.
+    // SAFETY: guaranteed by the caller; nothing is read where the mask has no bit.
     let [first, second] = unsafe {
         [
             _mm256_maskz_loadu_epi16(mask as u16, chunk),
@@ -51,11 +51,11 @@ pub(super) unsafe fn load_f16(chunk: *const i16, mask: u32) -> [__m512; 2] {
     [_mm512_cvtph_ps(first), _mm512_cvtph_ps(second)]
 }
 
-/// Widened elements on their way to float64: stored and loaded again they are taken apart by ports that are free.
+/// A buffer between the two widenings: storing and reloading splits registers on ports that are otherwise idle.
 #[repr(C, align(64))]
 struct Widened([f32; SINGLE_LANES]);
 
-/// The bit patterns that are extremes.
+/// The extreme bit patterns and the number of zeros.
 #[derive(Clone, Copy)]
 struct Patterns {
     signed: __m512i,
@@ -64,7 +64,7 @@ struct Patterns {
 }
 
 impl Patterns {
-    /// Takes in the elements named by the mask.
+    /// Adds the elements selected by the mask.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
     #[inline]
     fn add<const ZEROS: bool>(&mut self, values: __m512i, mask: u32, bound: __m512i) {
@@ -77,8 +77,8 @@ impl Patterns {
     }
 }
 
-/// What a block of 16-bit floats gives; `zero_bound` is the least bit pattern that counts as no zero. Extremes mean
-/// nothing where an element is NaN.
+/// Computes the totals of a block of 16-bit floats; `zero_bound` is the least bit pattern that is not counted as zero. If
+/// an element is NaN, the extremes are meaningless.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
 pub(super) fn halves<S: Half, const ZEROS: bool>(block: &[S], zero_bound: u16) -> Totals {
     let mut moments = Moments::nothing();
@@ -100,7 +100,7 @@ pub(super) fn halves<S: Half, const ZEROS: bool>(block: &[S], zero_bound: u16) -
     }
     if !tail.is_empty() {
         let mask = u32::MAX >> (SINGLE_LANES - tail.len());
-        // SAFETY: the mask names the elements of the tail; nothing else is read.
+        // SAFETY: the mask selects the elements of the tail; nothing else is read.
         unsafe {
             moments.add_values(S::load512(tail.as_ptr(), mask));
             patterns.add::<ZEROS>(_mm512_maskz_loadu_epi16(mask, tail.as_ptr().cast()), mask, bound);
@@ -111,7 +111,7 @@ pub(super) fn halves<S: Half, const ZEROS: bool>(block: &[S], zero_bound: u16) -
     Totals { min, max, sum, squares, zeros: u64::from(patterns.zeros) }
 }
 
-/// The smallest and the largest element.
+/// Returns the smallest and the largest element.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
 #[inline]
 fn extremes<S: Half>(block: &[S], patterns: Patterns) -> (f64, f64) {
@@ -124,7 +124,7 @@ fn extremes<S: Half>(block: &[S], patterns: Patterns) -> (f64, f64) {
     (value(min), value(max))
 }
 
-/// The bit pattern of the smallest magnitude of elements that have one sign.
+/// Returns the bit pattern of the smallest magnitude of elements with the same sign.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
 fn least_magnitude<S: Half>(block: &[S]) -> u16 {
     let mut least = [_mm512_set1_epi16(-1); 2];
@@ -136,7 +136,7 @@ fn least_magnitude<S: Half>(block: &[S]) -> u16 {
     }
     if !tail.is_empty() {
         let mask = u32::MAX >> (SINGLE_LANES - tail.len());
-        // SAFETY: the mask names the elements of the tail; nothing else is read.
+        // SAFETY: the mask selects the elements of the tail; nothing else is read.
         let values = unsafe { _mm512_maskz_loadu_epi16(mask, tail.as_ptr().cast()) };
         least[0] = _mm512_mask_min_epu16(least[0], mask, least[0], values);
     }

@@ -1,4 +1,4 @@
-//! Complex numbers: their magnitudes are measured. A magnitude is NaN if either part is.
+//! Complex numbers, measured by magnitude. A magnitude is NaN if either part is.
 
 use trainmon_core::Scalar;
 
@@ -6,7 +6,7 @@ use super::{Arithmetic, Double, Singles, ZeroBound};
 use crate::isa::Isa;
 use crate::partial::Partial;
 
-/// Magnitudes worked out at a time; they stay in the level-1 cache.
+/// The number of magnitudes computed at a time; they stay in the level-1 cache.
 const CHUNK: usize = 1024;
 
 /// The arithmetic of two float32: magnitudes are float32.
@@ -15,20 +15,20 @@ pub(crate) struct Complex64;
 /// The arithmetic of two float64: magnitudes are float64.
 pub(crate) struct Complex128;
 
-/// The squares of float32 parts stay inside float64, so no scaling is needed.
+/// Returns the magnitude. Squares of float32 are in the range of float64, so it needs no scaling.
 #[inline]
 fn magnitude64([re, im]: [f32; 2]) -> f32 {
     let (re, im) = (f64::from(re), f64::from(im));
     (re * re + im * im).sqrt() as f32
 }
 
-/// `hypot` alone calls an infinite part infinite even beside NaN.
+/// Returns the magnitude. `hypot` alone returns infinity for an infinite part even if the other is NaN.
 #[inline]
 fn magnitude128([re, im]: [f64; 2]) -> f64 {
     if re.is_nan() || im.is_nan() { f64::NAN } else { re.hypot(im) }
 }
 
-/// Fills the magnitudes of a chunk: by plain squares where they neither overflow nor vanish, else by `hypot`.
+/// Computes the magnitudes of a chunk: from plain squares if they neither overflow nor underflow, else with `hypot`.
 fn magnitudes_of(isa: Isa, chunk: &[[f64; 2]], magnitudes: &mut [f64; CHUNK]) {
     const SAFE_SQUARES: std::ops::Range<f64> = 1e-280..1e300;
     let is_safe = isa.run(|| {

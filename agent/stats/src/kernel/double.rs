@@ -1,4 +1,4 @@
-//! float64.
+//! The arithmetic of float64.
 //!
 //! Squares are rounded here, so no fused multiply-add is used: every instruction set gives the same bits.
 
@@ -12,11 +12,11 @@ use crate::partial::{Partial, Totals};
 
 const MAGNITUDE: u64 = 0x7fff_ffff_ffff_ffff;
 
-/// Smaller magnitudes, 2^-511, count nothing in the sum of squares: their squares are subnormal, which processors work out
-/// some fifty times slower, and do not reach a sum that the norm is taken of (see [`finish`](crate::finish)).
+/// The magnitude, 2^-511, below which elements are ignored in the sum of squares. Their squares are subnormal, which
+/// processors compute about 50 times slower. They do not affect any sum used for a norm (see [`finish`](crate::finish)).
 pub(super) const LEAST_SQUARED: f64 = f64::from_bits((1023 - 511) << 52);
 
-/// As [`LEAST_SQUARED`] says; NaN stays NaN.
+/// Returns the square, or 0 below [`LEAST_SQUARED`]. NaN stays NaN.
 #[inline]
 fn square(value: f64) -> f64 {
     if value.abs() < LEAST_SQUARED { 0.0 } else { value * value }
@@ -25,7 +25,7 @@ fn square(value: f64) -> f64 {
 /// The arithmetic of float64.
 pub(crate) struct Double;
 
-/// The running findings of 16 interleaved sequences.
+/// The running results of 16 interleaved sequences.
 pub(super) struct DoubleLanes {
     pub(super) sum: [f64; LANES],
     pub(super) squares: [f64; LANES],
@@ -43,7 +43,7 @@ impl DoubleLanes {
         zeros: [0; LANES],
     };
 
-    /// Adds up to 16 elements, the first to the first lane. A NaN leaves the extremes alone.
+    /// Adds up to 16 elements, the first to the first lane. A NaN does not change the extremes.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "must take on the instruction set of its caller")]
     pub(super) fn add<const ZEROS: bool>(&mut self, elements: &[f64], zero_bits: u64) {
@@ -81,12 +81,12 @@ fn portable<const ZEROS: bool>(block: &[f64], zero_bits: u64) -> Totals {
     lanes.total()
 }
 
-/// What a block of float64 gives.
+/// Computes the totals of a block of float64.
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "functions compiled for an instruction set"))]
 #[inline]
 pub(super) fn totals<const ZEROS: bool>(isa: Isa, block: &[f64], zero_bits: u64) -> Totals {
     match isa {
-        // SAFETY: the instruction set was found present before it was chosen.
+        // SAFETY: the instruction set was detected before it was selected.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { avx512::doubles::<ZEROS>(block, zero_bits) },
         // SAFETY: as above.
@@ -112,7 +112,7 @@ impl Arithmetic for Double {
             totals::<false>(isa, block, zero.double)
         };
         into.include_totals(&found);
-        // Also true when finite elements add up beyond float64; then none is counted.
+        // Also true if the sum of finite elements overflows; then the counts are 0.
         if !found.sum.is_finite() {
             into.nans += block.iter().filter(|value| value.is_nan()).count() as u64;
             into.infs += block.iter().filter(|value| value.is_infinite()).count() as u64;

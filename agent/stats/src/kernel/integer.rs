@@ -1,4 +1,4 @@
-//! Integers of every width, and bool. Extremes are exact; sums are float64, exact as long as they stay below 2^53.
+//! Integers of every width, and bool. Extremes are exact; sums are float64, exact below 2^53.
 
 use std::marker::PhantomData;
 
@@ -9,20 +9,20 @@ use crate::isa::Isa;
 use crate::layout::Plain;
 use crate::partial::{Extreme, Partial, Totals};
 
-/// Elements widened at a time; they stay in the level-1 cache.
+/// The number of elements widened at a time; they stay in the level-1 cache.
 const CHUNK: usize = 1024;
 
 /// An integer type.
 pub(crate) trait Integer: Plain + Ord {
     /// The 64-bit type of the same signedness.
     type Wide: Extreme;
-    /// The same number.
+    /// Returns the same number in the wide type.
     fn widen(self) -> Self::Wide;
-    /// The nearest float64.
+    /// Returns the nearest float64.
     fn to_f64(self) -> f64;
-    /// Its absolute value.
+    /// Returns the absolute value.
     fn magnitude(self) -> u64;
-    /// As readings carry it.
+    /// Returns the number in the type that readings use.
     fn scalar(wide: Self::Wide) -> Scalar;
 }
 

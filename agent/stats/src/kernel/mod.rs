@@ -26,22 +26,22 @@ use crate::isa::Isa;
 use crate::layout::Plain;
 use crate::partial::{Extreme, Partial};
 
-/// Interleaved sequences a block of float64 is summed in; the same for every instruction set. Memory bounds it.
+/// The number of interleaved sums of a block of float64; the same for every instruction set. Memory is the bottleneck.
 const LANES: usize = 16;
-/// As above, for float32 and what widens to it: with 16 the additions wait for each other before memory does, most of
-/// all for the 16-bit floats.
+/// The number of interleaved sums for float32 and types that widen to it. With 16, dependent additions would be slower
+/// than memory, above all for the 16-bit floats.
 const SINGLE_LANES: usize = 32;
 
-/// The bound below which a magnitude counts as zero, in each arithmetic it may be compared in.
+/// The bound below which a magnitude counts as zero, for each arithmetic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ZeroBound {
-    /// Whether zeros are counted at all.
+    /// Whether zeros are counted.
     pub(crate) is_wanted: bool,
-    /// Bits of the bound as float32: of non-negative floats, order of bits is order of values, NaN last.
+    /// Bits of the bound as float32: the bits of non-negative floats are ordered like their values, NaN last.
     single: u32,
     /// Bits of the bound as float64.
     double: u64,
-    /// For integers |x| < eps is |x| < ceil(eps).
+    /// The bound for integers: |x| < eps is equivalent to |x| < ceil(eps).
     integer: u64,
 }
 
@@ -57,24 +57,24 @@ impl ZeroBound {
     }
 }
 
-/// How the elements of one dtype are measured.
+/// The arithmetic that measures the elements of one dtype.
 pub(crate) trait Arithmetic {
     /// An element in memory.
     type Element: Plain;
-    /// What its extremes are kept in.
+    /// The type of its extremes.
     type Extreme: Extreme;
 
-    /// The number an element stands for: its magnitude if complex, 0 or 1 if bool.
+    /// Returns the value of an element: its magnitude if complex, 0 or 1 if bool.
     fn value(element: Self::Element) -> f64;
 
-    /// Adds the findings of a block of at least one element.
+    /// Adds the results of a block of at least one element.
     fn fold(isa: Isa, block: &[Self::Element], zero: &ZeroBound, into: &mut Partial<Self::Extreme>);
 
-    /// An extreme as readings carry it.
+    /// Converts an extreme to the type that readings use.
     fn scalar(extreme: Self::Extreme) -> Scalar;
 }
 
-/// The sum of ((x - centre) / divisor)² over a block. For the rare second pass: plain code for every dtype.
+/// Returns the sum of ((x - centre) / divisor)² over a block. For the rare second pass: plain code for every dtype.
 pub(crate) fn spread<A: Arithmetic>(block: &[A::Element], centre: f64, divisor: f64) -> f64 {
     let mut lanes = [0.0f64; 8];
     for chunk in block.chunks(8) {
@@ -86,14 +86,14 @@ pub(crate) fn spread<A: Arithmetic>(block: &[A::Element], centre: f64, divisor: 
     lanes.iter().sum()
 }
 
-/// Adds lanes in one fixed order, so that every instruction set gives the same bits.
+/// Adds lanes in a fixed order, so that every instruction set returns the same bits.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must take on the instruction set of its caller")]
 fn sum_of_lanes<const N: usize>(lanes: [f64; N]) -> f64 {
     fold_lanes(lanes, |a, b| a + b)
 }
 
-/// Of 16: lane 0 with lane 8, 1 with 9 ..., then 0 with 4 ..., to the last.
+/// Folds 16 lanes pairwise: 0 with 8, 1 with 9 ..., then 0 with 4 ..., down to one.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must take on the instruction set of its caller")]
 fn fold_lanes<T: Copy, const N: usize>(mut lanes: [T; N], combine: impl Fn(T, T) -> T) -> T {

@@ -1,4 +1,4 @@
-//! The four 8-bit floats, by table.
+//! The four 8-bit floats, converted by lookup table.
 
 use trainmon_core::Scalar;
 
@@ -6,7 +6,7 @@ use super::{Arithmetic, Singles, ZeroBound};
 use crate::isa::Isa;
 use crate::partial::Partial;
 
-/// Elements widened at a time; they stay in the level-1 cache.
+/// The number of elements widened at a time; they stay in the level-1 cache.
 const CHUNK: usize = 1024;
 
 /// Four exponent bits, three of mantissa, bias 7, no infinities: NaN is 0x7f and 0xff, the largest number 448.
@@ -21,9 +21,9 @@ pub(crate) const E5M2FNUZ: u8 = 3;
 struct Format {
     mantissa_bits: u32,
     bias: i32,
-    /// NaN is "negative zero", and there is nothing else special.
+    /// The pattern of negative zero is NaN, the only special value.
     is_unsigned_zero: bool,
-    /// An exponent of ones means infinity or NaN.
+    /// An exponent of all ones means infinity or NaN.
     is_ieee: bool,
 }
 
@@ -72,7 +72,7 @@ const fn decode(format: &Format, byte: u32) -> f32 {
     }
 }
 
-/// For exponents inside float32's normal range.
+/// Returns 2^`exponent`, which must be in float32's normal range.
 const fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits(((exponent + 127) as u32) << 23)
 }

@@ -1,7 +1,7 @@
-//! float32, and the 16-bit floats that widen to it without loss.
+//! The arithmetic of float32, and of the 16-bit floats that widen to it without loss.
 //!
 //! A square of a float32 is exact in float64 (24 + 24 bits of 53), so a fused multiply-add gives the same bits as
-//! multiply, then add: every instruction set uses 32 lanes in the same order and agrees with the others bit for bit.
+//! multiply, then add. Every instruction set uses 32 lanes in the same order, so all agree bit for bit.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{__m256, __m512};
@@ -19,12 +19,12 @@ use crate::partial::{Partial, Totals};
 const MAGNITUDE: u32 = 0x7fff_ffff;
 const INFINITY: u32 = 0x7f80_0000;
 
-/// A bfloat16 in memory.
+/// A bfloat16.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct Bf16(u16);
 
-/// An IEEE half in memory.
+/// An IEEE half-precision float.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct F16(u16);
@@ -39,27 +39,27 @@ unsafe impl Plain for F16 {}
 /// A float that widens to float32 exactly.
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "vector loads from raw addresses"))]
 pub(crate) trait Single: Plain {
-    /// The same number.
+    /// Returns the same number as float32.
     fn widen(self) -> f32;
 
-    /// The lane of the element at this place of a chunk of [`SINGLE_LANES`]. What vector instructions find cheapest: 16-bit
-    /// halves of a register are taken apart without moving any.
+    /// Returns the lane of the element at this position in a chunk of [`SINGLE_LANES`]. The order is the cheapest for
+    /// vector instructions: they split a register into 16-bit halves without a shuffle.
     #[inline]
     fn lane(place: usize) -> usize {
         place
     }
 
-    /// What a block gives.
+    /// Computes the totals of a block.
     ///
     /// # Safety
-    /// AVX-512 is there.
+    /// AVX-512 is available.
     #[cfg(target_arch = "x86_64")]
     unsafe fn totals512<const ZEROS: bool>(block: &[Self], zero_bits: u32) -> Totals;
 
-    /// Eight of a chunk of 32, widened: those of the lanes from `half * 16 + quarter * 8` on.
+    /// Loads and widens the eight elements of a chunk of 32 whose lanes start at `half * 16 + quarter * 8`.
     ///
     /// # Safety
-    /// AVX2 and F16C are there, 32 elements are readable, `half` and `quarter` are 0 or 1.
+    /// AVX2 and F16C are available, 32 elements are readable, `half` and `quarter` are 0 or 1.
     #[cfg(target_arch = "x86_64")]
     unsafe fn load256(chunk: *const Self, half: usize, quarter: usize) -> __m256;
 }
@@ -68,16 +68,16 @@ pub(crate) trait Single: Plain {
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "vector loads from raw addresses")]
 pub(super) trait Half: Single {
-    /// The element of this bit pattern.
+    /// Returns the element with this bit pattern.
     fn from_bits(bits: u16) -> Self;
 
-    /// The least bit pattern, of those without sign, at or above a float32 without sign: counting it is counting that.
+    /// Returns the least unsigned bit pattern at or above an unsigned float32, so that both bounds count the same elements.
     fn at_or_above(single_bits: u32) -> u16;
 
-    /// Up to 32 of them, widened, lane by lane; 0 where the mask (of places) has no bit.
+    /// Loads and widens up to 32 elements, lane by lane; 0 where the mask (of positions) has no bit.
     ///
     /// # Safety
-    /// AVX-512 is there, the elements named by the mask are readable.
+    /// AVX-512 is available, the elements selected by the mask are readable.
     unsafe fn load512(chunk: *const Self, mask: u32) -> [__m512; 2];
 }
 
@@ -100,7 +100,7 @@ macro_rules! half {
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,popcnt")]
             #[inline]
             unsafe fn load512(chunk: *const Self, mask: u32) -> [__m512; 2] {
-                // SAFETY: the caller's.
+                // SAFETY: guaranteed by the caller.
                 unsafe { avx512_half::$load(chunk.cast(), mask) }
             }
         }
@@ -109,7 +109,7 @@ macro_rules! half {
 half!(Bf16, load_bf16, |bits| bits.div_ceil(1 << 16) as u16);
 half!(F16, load_f16, f16_at_or_above);
 
-/// Of a float32 without sign, the least half without sign that is not below it; infinity for what is beyond all.
+/// Returns the least unsigned half that is not below an unsigned float32; infinity for larger ones.
 #[cfg(target_arch = "x86_64")]
 fn f16_at_or_above(single_bits: u32) -> u16 {
     const LEAST_NORMAL: u32 = (127 - 14) << 23;
@@ -136,7 +136,7 @@ macro_rules! vector_code {
         #[target_feature(enable = "avx2,fma,f16c")]
         #[inline]
         unsafe fn load256(chunk: *const Self, half: usize, quarter: usize) -> __m256 {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { avx2::$load(chunk.cast(), half, quarter) }
         }
     };
@@ -159,7 +159,7 @@ impl Single for Bf16 {
         f32::from_bits(u32::from(self.0) << 16)
     }
 
-    /// A register of 32-bit words holds two each: the even places make the first half of the lanes, the odd the second.
+    /// Each 32-bit word of a register holds two elements: even positions are the first half of the lanes, odd the second.
     #[inline]
     fn lane(place: usize) -> usize {
         (place % 2) * (SINGLE_LANES / 2) + place / 2
@@ -170,8 +170,8 @@ impl Single for Bf16 {
 
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "vector loads from raw addresses"))]
 impl Single for F16 {
-    /// Branch-free, so that it vectorises: exponents are re-biased as integers; a subnormal half becomes a normal
-    /// float32 by giving it an implied leading bit and subtracting that again.
+    /// Branch-free, so that it vectorises: exponents are re-biased as integers. A subnormal half becomes a normal float32
+    /// by adding an implied leading bit and subtracting it again.
     #[inline]
     fn widen(self) -> f32 {
         const EXPONENT: u32 = 0x7c00 << 13;
@@ -190,7 +190,7 @@ impl Single for F16 {
     vector_code!(load_f16, |block, zero_bits| avx512_half::halves::<Self, ZEROS>(block, Self::at_or_above(zero_bits)));
 }
 
-/// The running findings of 32 interleaved sequences.
+/// The running results of 32 interleaved sequences.
 pub(super) struct SingleLanes {
     pub(super) sum: [f64; SINGLE_LANES],
     pub(super) squares: [f64; SINGLE_LANES],
@@ -208,7 +208,7 @@ impl SingleLanes {
         zeros: [0; SINGLE_LANES],
     };
 
-    /// Adds up to 32 elements, each to its lane. A NaN leaves the extremes alone.
+    /// Adds up to 32 elements, each to its lane. A NaN does not change the extremes.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "must take on the instruction set of its caller")]
     pub(super) fn add<S: Single, const ZEROS: bool>(&mut self, elements: &[S], zero_bits: u32) {
@@ -253,7 +253,7 @@ fn portable<S: Single, const ZEROS: bool>(block: &[S], zero_bits: u32) -> Totals
 #[inline]
 fn totals<S: Single, const ZEROS: bool>(isa: Isa, block: &[S], zero_bits: u32) -> Totals {
     match isa {
-        // SAFETY: the instruction set was found present before it was chosen.
+        // SAFETY: the instruction set was detected before it was selected.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { S::totals512::<ZEROS>(block, zero_bits) },
         // SAFETY: as above.
@@ -263,7 +263,7 @@ fn totals<S: Single, const ZEROS: bool>(isa: Isa, block: &[S], zero_bits: u32) -
     }
 }
 
-/// The arithmetic of float32 and everything that widens to it.
+/// The arithmetic of float32 and of types that widen to it.
 pub(crate) struct Singles<S>(PhantomData<S>);
 
 impl<S: Single> Arithmetic for Singles<S> {
@@ -283,7 +283,7 @@ impl<S: Single> Arithmetic for Singles<S> {
             totals::<S, false>(isa, block, zero.single)
         };
         into.include_totals(&found);
-        // A block of finite float32 cannot leave float64's range: its sum is finite unless an element is not.
+        // The sum of a block of finite float32 cannot overflow float64: it is finite unless an element is not.
         if !found.sum.is_finite() {
             let (nans, infs) = isa.run(|| count_nonfinite(block));
             into.nans += u64::from(nans);
@@ -296,7 +296,7 @@ impl<S: Single> Arithmetic for Singles<S> {
     }
 }
 
-/// NaN and infinite elements of a block known to hold some; it lies in the cache still.
+/// Counts the NaN and infinite elements of a block that has some and is still in the cache.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must take on the instruction set of its caller")]
 fn count_nonfinite<S: Single>(block: &[S]) -> (u32, u32) {

@@ -1,4 +1,4 @@
-//! The XOR of the 64-bit words of some bytes.
+//! The XOR of the 64-bit words of a byte slice.
 
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
@@ -6,7 +6,7 @@ use crate::isa::Isa;
 
 const GROUP: usize = 256;
 
-/// Words are little-endian; the last one is padded with zeros.
+/// Returns the XOR of little-endian words; the last one is padded with zeros.
 pub(crate) fn xor_of_words(isa: Isa, bytes: &[u8]) -> u64 {
     let (groups, rest) = bytes.as_chunks::<GROUP>();
     let (words, tail) = rest.as_chunks::<8>();
@@ -20,7 +20,7 @@ pub(crate) fn xor_of_words(isa: Isa, bytes: &[u8]) -> u64 {
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "a function compiled for an instruction set"))]
 fn xor_of_groups(isa: Isa, groups: &[[u8; GROUP]]) -> [u64; 8] {
     match isa {
-        // SAFETY: the instruction set was found present before it was chosen.
+        // SAFETY: the instruction set was detected before it was selected.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => unsafe { avx512::xor_of_groups(groups) },
         _ => {

@@ -1,4 +1,4 @@
-//! The pool in thousands of orders of events: `cargo xtask test --only interleavings`.
+//! Tests the pool in thousands of orders of events: `cargo xtask test --only interleavings`.
 
 #![cfg_attr(not(test), expect(dead_code, reason = "tests only"))]
 
@@ -12,7 +12,7 @@ use crate::sync::{AtomicUsize, thread};
 /// The number of a task that ends the helpers: a test's threads must not outlive it.
 pub(super) const ENDED: u64 = u64::MAX;
 
-/// Orders that are tried, chosen at random.
+/// The number of orders tested, chosen at random.
 const ORDERS: usize = 5_000;
 
 impl Pool {

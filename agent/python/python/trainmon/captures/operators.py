@@ -30,11 +30,11 @@ class Operator(NamedTuple):
     prefix: str
     """`Functional`, `Tensor`, `Torch`, `VF`."""
     api: str
-    """Its name in a dump."""
+    """The name in a dump."""
     owner: Any
-    """Where the name is bound."""
+    """The object with the function as an attribute."""
     function: Any
-    """What is bound there."""
+    """The function itself."""
 
 
 #: Methods that query a tensor or expose its memory, and internal ones, by pattern.

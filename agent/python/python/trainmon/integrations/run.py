@@ -25,7 +25,7 @@ examples:
 `trainmon run` is the same as `python -m trainmon run`.
 
 The script runs as without trainmon: its arguments, its exit status, its tracebacks. Every torch optimizer that steps
-parameters of a model is watched from the model's first forward pass on, each in a run directory of its own.
+parameters of a model is watched from the model's first forward pass on, each in its own run directory.
 Megatron's optimizer is not found this way: call `trainmon.TrainerMon` in the script.
 """
 

@@ -83,7 +83,7 @@ def refusal(tensor: torch.Tensor) -> str | None:
     """The reason why a tensor cannot be measured; None if it can. A storage that was freed or cut short (by FSDP
     between uses, for example) must not be read: on a device that ends the process."""
     if tensor.layout != torch.strided:
-        return f"only strided tensors can be measured, this one is `{tensor.layout}`"
+        return f"only strided tensors can be measured; this one is `{tensor.layout}`"
     if tensor.dtype not in MEASURABLE:
         return f"elements of type `{tensor.dtype}` cannot be measured"
     if tensor.device.type == "meta":
