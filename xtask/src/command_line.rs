@@ -121,7 +121,7 @@ enum Static {
     Arrows,
     /// Foreign crates: licences, sources, banned names
     Dependencies,
-    /// Unsafe code stands in its modules only, and no name that was given up comes back
+    /// Unsafe code is in its modules only, and no retired name returns
     Sources,
     /// Pages, messages and doc comments follow the mechanical part of docs/style.md, and no link is dead
     Prose,

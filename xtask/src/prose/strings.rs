@@ -59,7 +59,9 @@ fn collect(tokens: TokenStream, found: &mut Vec<Text>) {
                     collect(group.stream(), found);
                 }
             }
-            TokenTree::Literal(literal) => found.extend(string(&literal)),
+            TokenTree::Literal(literal) => {
+                found.extend(string(&literal).map(|text| if text.text.contains('\n') { prose(&text) } else { text }));
+            }
             TokenTree::Punct(punct) if matches!(punct.as_char(), '#' | '!') => continue,
             TokenTree::Punct(punct) if punct.as_char() == ';' => is_test = false,
             _ => {}
@@ -96,14 +98,17 @@ fn string(literal: &Literal) -> Option<Text> {
     Some(Text { line, text: unescaped })
 }
 
-/// A doc comment without its code blocks, tables and list marks; a heading and a list item end a sentence.
+/// A doc comment or a text of several lines, without its code blocks, examples, tables and list marks; a heading and a
+/// list item end a sentence.
 fn prose(comment: &Text) -> Text {
-    let mut is_code = false;
+    let (mut is_code, mut is_example) = (false, false);
     let mut text = String::new();
-    for line in comment.text.lines().map(str::trim) {
+    for raw in comment.text.lines() {
+        let line = raw.trim();
+        is_example = line == "Examples:" || is_example && (line.is_empty() || raw.starts_with("  "));
         if line.starts_with("```") {
             is_code = !is_code;
-        } else if is_code || line.starts_with('|') {
+        } else if is_code || is_example || line.starts_with('|') {
         } else if line.is_empty() || line.starts_with('#') || line.starts_with("- ") || line.starts_with("* ") {
             text.push_str(if text.trim_end().ends_with(['.', '?', '!', ':']) || text.is_empty() { " " } else { ". " });
             text.push_str(line.trim_start_matches(['#', '-', '*']));
@@ -159,6 +164,13 @@ mod tests {
                 "a.rs:3: `is told`: write prints, reports, logs: the key is told at once",
             ]
         );
+    }
+
+    #[test]
+    fn examples_and_tables_in_long_texts_are_left_out() {
+        let source = "const HELP: &str = \"Examples:\n  the key is told at once\n  what is told is here and there, at last.\n\n\
+                      The key is told.\n| a | what is told is here |\";\n";
+        assert_eq!(found(source), ["a.rs:1: `is told`: write prints, reports, logs: The key is told."]);
     }
 
     #[test]

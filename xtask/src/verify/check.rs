@@ -1,4 +1,4 @@
-//! The checks, and which of them were asked for.
+//! The checks, and which of them were selected.
 
 use clap::ValueEnum;
 
@@ -11,9 +11,11 @@ pub enum Check {
     Arrows,
     /// Foreign crates: licences, sources, banned names
     Dependencies,
-    /// Unsafe code stands in its modules only, and no name that was given up comes back
+    /// Unsafe code is in its modules only, and no retired name returns
     Sources,
-    /// libtorch, a C++ compiler and what the tests want of the system are there; installs what is not
+    /// Pages, messages and doc comments follow the mechanical part of docs/style.md, and no link is dead
+    Prose,
+    /// Installs libtorch, a C++ compiler and the system packages of the tests if they are missing
     Provision,
     /// Every target compiles, without a lint
     Clippy,
@@ -25,21 +27,21 @@ pub enum Check {
     Docs,
     /// Crates with features compile without any, and with each alone
     Features,
-    /// The unit tests of what reads raw memory and foreign bytes, under the address sanitizer
+    /// The unit tests of code that reads raw memory and foreign bytes, under the address sanitizer
     Sanitizer,
     /// The pool of threads that share a reduction, in thousands of orders of events
     Interleavings,
     /// The unit tests of views of raw memory under Miri, with a nightly toolchain that has it
     Miri,
-    /// Python: no lint, no type error, formatted, and the extension is what its stub says
+    /// Python: lints, types, format, and the stub of the extension
     PythonLint,
     /// Python: the tests of the front, in the environment of the checks
     PythonTests,
-    /// The device kit, put together: without a GPU its table is complete; with --full as it is built for use
+    /// The device kit: its table is complete without a GPU; with --full as it is built for use
     DeviceKit,
-    /// The wheel in an environment with nothing else: its command, and the README's example; with --full the whole release
+    /// The wheel in an empty environment: its command, and the README's example; with --full the whole release
     Install,
-    /// The workflows of a public forge are what its schema and a linter want
+    /// The workflows of a public forge pass its schema and a linter
     Workflows,
 }
 
@@ -50,6 +52,7 @@ impl Check {
             Self::Arrows => "arrows",
             Self::Dependencies => "dependencies",
             Self::Sources => "sources",
+            Self::Prose => "prose",
             Self::Provision => "provision",
             Self::Clippy => "clippy",
             Self::Tests => "tests",
@@ -72,11 +75,17 @@ impl Check {
         matches!(self, Self::Clippy | Self::Tests | Self::Doctests | Self::Docs)
     }
 
-    /// Whether the others wait for it: it is quick, or makes what they need.
+    /// Whether the other checks wait for it: it is quick, or they need its results.
     pub(super) fn goes_first(self) -> bool {
         matches!(
             self,
-            Self::Format | Self::Arrows | Self::Dependencies | Self::Sources | Self::Provision | Self::Clippy
+            Self::Format
+                | Self::Arrows
+                | Self::Dependencies
+                | Self::Sources
+                | Self::Prose
+                | Self::Provision
+                | Self::Clippy
         )
     }
 

@@ -100,6 +100,7 @@ impl CheckRun {
             Check::Arrows => arrows(&self.root).map(|()| Tests::default()),
             Check::Dependencies => foreign_crates(&self.root, self.matrix).map(|()| Tests::default()),
             Check::Sources => check_sources(&self.root).map(|()| Tests::default()).map_err(Failure::from),
+            Check::Prose => check_prose(&self.root).map(|()| Tests::default()).map_err(Failure::from),
             Check::Provision => self.provision().map(|()| Tests::default()),
             Check::Clippy => self.lint(),
             Check::Tests => self.compile(&["test", "--tests", "--no-fail-fast"], &[]),
