@@ -24,7 +24,7 @@ const ONLY: &str = "tensor";
 pub enum TensorFormat {
     /// numpy arrays; bfloat16 and float8 become float32
     Npy,
-    /// torch tensors
+    /// torch files
     Pt,
     /// safetensors
     Safetensors,
