@@ -49,8 +49,9 @@ impl<'a> WatchBuilder<'a> {
     }
 
     /// Declares that gradients or parameters are written without torch's knowledge: by a communication library on raw
-    /// pointers, or through `Tensor::data()`, whose writes torch does not count. Every tensor is then read again each
-    /// time. By default, tensors that torch reports as unchanged are not. (Other writes through torch are detected.)
+    /// pointers, or through `Tensor::data()`, whose writes torch does not count. trainmon then reads every tensor
+    /// again;
+    /// by default, it skips tensors that torch reports as unchanged. (Other writes through torch are detected.)
     #[must_use]
     pub fn tensors_are_written_outside_torch(mut self) -> Self {
         self.foreign_writes = true;
