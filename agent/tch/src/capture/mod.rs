@@ -156,7 +156,7 @@ impl Capture {
         self.active.session.write_documents().map(drop)
     }
 
-    /// Ends the capture, writes the documents and returns their paths and size.
+    /// Ends the capture, writes the documents and describes them.
     ///
     /// # Errors
     /// A document cannot be written. The record file stays, and `trainmon recover` creates the documents from it.
