@@ -142,7 +142,7 @@ char *tmn_optimizer_set_moment(Handle *handle, const at::Tensor *parameter, trai
                                const at::Tensor *value) {
   return guarded([&] {
     at::Tensor *slot = handle->moment(*parameter, moment, true);
-    TORCH_CHECK(slot != nullptr, "this optimizer keeps no such moment");
+    TORCH_CHECK(slot != nullptr, "this kind of optimizer does not keep this moment");
     *slot = *value;
   });
 }
@@ -158,7 +158,7 @@ char *tmn_optimizer_step_count(Handle *handle, const at::Tensor *parameter, std:
 char *tmn_optimizer_set_step_count(Handle *handle, const at::Tensor *parameter, std::int64_t count) {
   return guarded([&] {
     std::int64_t *slot = handle->step_count(*parameter, true);
-    TORCH_CHECK(slot != nullptr, "this optimizer counts no steps");
+    TORCH_CHECK(slot != nullptr, "this kind of optimizer does not count steps");
     *slot = count;
   });
 }

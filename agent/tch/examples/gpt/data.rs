@@ -36,7 +36,7 @@ impl Corpus {
     }
 }
 
-/// Draws batches of windows from a text, the same ones for the same seed.
+/// Draws batches of windows from a text; the same seed draws the same windows.
 pub(crate) struct Batches {
     state: u64,
     size: usize,

@@ -23,7 +23,7 @@ enum FaultKind {
     Drift,
 }
 
-/// A fault and the step it begins at, written `spike@200`.
+/// A fault and its first step, written `spike@200`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     kind: FaultKind,

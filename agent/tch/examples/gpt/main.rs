@@ -30,7 +30,7 @@ struct Arguments {
     /// Optimizer steps
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     steps: u64,
-    /// Break the training: spike@STEP, nan@STEP, dead@STEP or drift@STEP; may be repeated
+    /// Inject a fault: spike@STEP, nan@STEP, dead@STEP or drift@STEP; may be repeated
     #[arg(long, value_name = "FAULT@STEP")]
     inject: Vec<Fault>,
     /// Config file [default: configs/demo.json]

@@ -34,7 +34,7 @@ pub trait DeviceStatistics: Send {
     /// the tensors.
     ///
     /// # Errors
-    /// The tensors cannot be measured; the user reads the returned reason.
+    /// The tensors cannot be measured. The error is a message for the user.
     fn launch(&mut self, tensors: &[&Tensor], plan: DevicePlan) -> Result<Box<dyn InFlight>, String>;
 
     /// Returns a notice for the user, once. Called after each launch.

@@ -91,7 +91,7 @@ impl Buffer {
 }
 
 impl Drop for Buffer {
-    #[expect(unsafe_code, reason = "the end of the owned handle")]
+    #[expect(unsafe_code, reason = "frees the owned handle")]
     fn drop(&mut self) {
         // SAFETY: owned, freed once.
         unsafe { tmn_buffer_free(self.0.as_ptr()) };

@@ -145,7 +145,7 @@ impl RawOptimizer {
 }
 
 impl Drop for RawOptimizer {
-    #[expect(unsafe_code, reason = "the end of the owned handle")]
+    #[expect(unsafe_code, reason = "frees the owned handle")]
     fn drop(&mut self) {
         // SAFETY: owned, freed once.
         unsafe { tmn_optimizer_free(self.0.as_ptr()) };

@@ -76,7 +76,7 @@ impl Pending {
 }
 
 impl Drop for Pending {
-    #[expect(unsafe_code, reason = "the end of the owned handle")]
+    #[expect(unsafe_code, reason = "frees the owned handle")]
     fn drop(&mut self) {
         // SAFETY: owned, freed once.
         unsafe { tmn_pending_free(self.handle.as_ptr()) };

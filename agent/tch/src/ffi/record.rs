@@ -225,7 +225,7 @@ unsafe fn text<'t>(bytes: *const u8, length: usize) -> std::borrow::Cow<'t, str>
     if length == 0 {
         return "".into();
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller meets the requirement.
     String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(bytes, length) })
 }
 

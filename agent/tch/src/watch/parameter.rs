@@ -39,7 +39,7 @@ pub(super) fn has_gradient(parameter: &Tensor) -> bool {
     TensorRef::new(parameter).and_then(|leaf| leaf.with_grad(|_| ())).is_some()
 }
 
-/// The parameters of all models, in creation order, model by model.
+/// The parameters of all models, by model and in creation order.
 #[derive(Default)]
 pub(super) struct Parameters {
     /// The parameters that the targets select.

@@ -115,7 +115,7 @@ impl Shared {
         self.monitor.observe_unsupported(label.tensor, label.kind, &why.to_string());
     }
 
-    /// Launches what was queued for the device.
+    /// Launches the queued device measurements.
     pub(crate) fn launch_queued(&self) {
         self.queue().launch(&self.monitor);
     }
