@@ -51,7 +51,7 @@ public:
   }
 
 private:
-  // The other kinds create a parameter's state at its first step, and treat an existing state as already initialized.
+  // The other kinds create a parameter's state at its first step, and treat an existing state as already initialised.
   static constexpr bool has_early_state() { return std::is_same_v<Kind, Adagrad>; }
 
   typename Kind::TorchOptions &options_of(std::size_t group) {

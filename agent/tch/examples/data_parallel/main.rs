@@ -57,7 +57,7 @@ struct Arguments {
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let (universe, threading) =
-        mpi::initialize_with_threading(Threading::Multiple).context("MPI is already initialized")?;
+        mpi::initialize_with_threading(Threading::Multiple).context("MPI is already initialised")?;
     ensure!(threading == Threading::Multiple, "this MPI library does not support several threads: `{threading:?}`");
     let world = universe.world();
     let (rank, ranks) = (world.rank(), world.size());

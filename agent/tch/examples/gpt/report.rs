@@ -84,7 +84,7 @@ fn show_capture(Finished { step, entries, directory, earlier }: &Finished) {
     match earlier {
         Some(earlier) => {
             let earlier = earlier.display().to_string();
-            println!("  {earlier}  (the previous run's capture of this step)");
+            println!("  {earlier}  (an earlier run's capture of this step)");
             println!("  to compare both: trainmon compare {} {}", shell_word(&here), shell_word(&earlier));
         }
         None => println!("  to compare it with that of another run: trainmon compare {} OTHER", shell_word(&here)),
