@@ -4,9 +4,9 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where the headers are, and which string ABI the library was built with.
+/// The location of the headers, and the string ABI of the library.
 pub(crate) struct Libtorch {
-    /// To be searched in this order.
+    /// The directories, in search order.
     pub(crate) include_dirs: Vec<PathBuf>,
     /// `1` or `0`.
     pub(crate) cxx11_abi: String,
@@ -20,7 +20,7 @@ for path in cpp_extension.include_paths():
     print('INCLUDE', path)
 ";
 
-/// `LIBTORCH_USE_PYTORCH` asks the active Python; otherwise `LIBTORCH_INCLUDE`, `LIBTORCH`, then `/usr`.
+/// Searches the active Python if `LIBTORCH_USE_PYTORCH` is set; otherwise `LIBTORCH_INCLUDE`, `LIBTORCH`, then `/usr`.
 pub(crate) fn find() -> Result<Libtorch, String> {
     if variable("LIBTORCH_USE_PYTORCH").is_some() {
         return from_python();
@@ -29,10 +29,12 @@ pub(crate) fn find() -> Result<Libtorch, String> {
         .or_else(|| variable("LIBTORCH"))
         .map(PathBuf::from)
         .or_else(|| Path::new("/usr/lib/libtorch.so").exists().then(|| PathBuf::from("/usr")))
-        .ok_or("no libtorch: set LIBTORCH to its directory, or LIBTORCH_USE_PYTORCH=1 with torch installed")?;
+        .ok_or(
+            "libtorch not found: set `LIBTORCH` to its directory, or install torch and set `LIBTORCH_USE_PYTORCH=1`",
+        )?;
     let include = root.join("include");
     if !include.join("torch/csrc/autograd").is_dir() {
-        return Err(format!("{} holds no libtorch headers", include.display()));
+        return Err(format!("`{}` does not contain libtorch's headers", include.display()));
     }
     let include_dirs = vec![include.clone(), include.join("torch/csrc/api/include")];
     Ok(Libtorch { include_dirs, cxx11_abi: variable("LIBTORCH_CXX11_ABI").unwrap_or_else(|| "1".to_owned()) })
@@ -41,13 +43,13 @@ pub(crate) fn find() -> Result<Libtorch, String> {
 fn from_python() -> Result<Libtorch, String> {
     let python = if env::var_os("VIRTUAL_ENV").is_some() { "python" } else { "python3" };
     let output =
-        Command::new(python).args(["-c", PYTHON]).output().map_err(|why| format!("cannot run {python}: {why}"))?;
+        Command::new(python).args(["-c", PYTHON]).output().map_err(|why| format!("cannot run `{python}`: {why}"))?;
     if !output.status.success() {
-        return Err(format!("{python} cannot import torch: {}", String::from_utf8_lossy(&output.stderr)));
+        return Err(format!("`{python}` cannot import torch: {}", String::from_utf8_lossy(&output.stderr)));
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let values = |key: &'static str| text.lines().filter_map(move |line| line.strip_prefix(key)).map(str::trim);
-    let cxx11_abi = values("ABI ").next().ok_or("torch did not tell its string ABI")?.to_owned();
+    let cxx11_abi = values("ABI ").next().ok_or("torch did not report its string ABI")?.to_owned();
     Ok(Libtorch { include_dirs: values("INCLUDE ").map(PathBuf::from).collect(), cxx11_abi })
 }
 

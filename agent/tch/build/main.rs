@@ -1,6 +1,6 @@
 //! Compiles the C++ shim against the libtorch that torch-sys links.
 
-#![expect(clippy::print_stdout, reason = "how a build script speaks to cargo")]
+#![expect(clippy::print_stdout, reason = "cargo reads the output of build scripts")]
 
 mod libtorch;
 
@@ -21,12 +21,12 @@ fn main() {
         .cpp(true)
         .std("c++17")
         .pic(true)
-        // Torch's headers warn by the thousand; as system headers they keep quiet and ours do not.
+        // Torch's headers cause thousands of warnings. As system headers they cause none, while ours still do.
         .flags(libtorch.include_dirs.iter().map(|dir| format!("-isystem{}", dir.display())))
         .define("_GLIBCXX_USE_CXX11_ABI", libtorch.cxx11_abi.as_str())
-        // As torch's libraries are built: some of its types have more members without.
+        // Torch's libraries are built with it; without it, some of torch's types have more members.
         .define("NDEBUG", None)
-        // The shim is thin: its own code is never hot, and unoptimised torch headers link slowly.
+        // The shim's own code is never hot, but unoptimised torch headers link slowly.
         .opt_level(2)
         .debug(false)
         .files(SOURCES.iter().map(|name| Path::new("shim").join(name)))

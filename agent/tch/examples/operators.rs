@@ -1,6 +1,6 @@
-//! torch's separate operators against one fused pass, on the same memory in the same process, with the read-only pass as
-//! the floor. `cargo bench -p trainmon-stats` runs it when it finds libtorch.
-#![expect(clippy::print_stdout, reason = "the figures are this program's output")]
+//! Compares torch's separate operators with one fused pass over the same memory in the same process. A read-only pass
+//! is the lower limit. `cargo bench -p trainmon-stats` runs this example if it finds libtorch.
+#![expect(clippy::print_stdout, reason = "this program prints its measurements")]
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -25,7 +25,7 @@ fn main() {
     }
 }
 
-/// Prints each way's time, and its ratio to the floor.
+/// Prints the time of each method, and its ratio to the read-only pass.
 fn compare(kind: Kind, threads: i32) {
     let tensor = Tensor::randn([ELEMENTS], (Kind::Float, Device::Cpu)).to_kind(kind);
     let view = view(&tensor, kind);
@@ -43,13 +43,13 @@ fn compare(kind: Kind, threads: i32) {
         let found = (tensor.min(), tensor.max(), tensor.mean(None::<Kind>), tensor.norm(), nans());
         black_box(&found);
     };
-    // msprobe takes mean and norm of a float64 copy.
+    // msprobe computes mean and norm of a float64 copy.
     let as_msprobe = || {
         let double = || tensor.to_kind(Kind::Double);
         let found = (tensor.min(), tensor.max(), double().mean(None::<Kind>), double().norm(), nans());
         black_box(&found);
     };
-    println!("{kind:?}, {threads} thread(s): min max mean norm nans");
+    println!("{kind:?}, threads: {threads}: min max mean norm nans");
     let ways: [(&str, &dyn Fn()); 4] = [
         ("read-only pass", &floor),
         ("trainmon, one pass", &fused),
@@ -82,12 +82,12 @@ fn compare(kind: Kind, threads: i32) {
     }
 }
 
-/// The tensor's own memory.
+/// Returns a view of the tensor's own memory.
 fn view(tensor: &Tensor, kind: Kind) -> TensorView<'_> {
     use trainmon_agent::core::Dtype;
     let dtype = if kind == Kind::Float { Dtype::F32 } else { Dtype::Bf16 };
     #[expect(unsafe_code, reason = "the tensor is contiguous and lives longer than the view")]
-    // SAFETY: a fresh contiguous tensor of this many elements of this dtype; nobody writes to it.
+    // SAFETY: the tensor is new, contiguous and never written to, and has this many elements of this dtype.
     unsafe { TensorView::from_raw_parts(tensor.data_ptr().cast_const().cast(), dtype, &[ELEMENTS], &[1]) }
         .expect("a contiguous tensor has a view")
 }

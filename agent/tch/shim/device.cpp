@@ -1,4 +1,4 @@
-// Statistics by libtorch's own operators, for tensors on a device. Nothing here waits for the device.
+// Statistics of tensors on a device with libtorch's own operators. Nothing here waits for the device.
 #include "guard.h"
 
 #include <ATen/ATen.h>
@@ -16,13 +16,13 @@
 
 namespace {
 
-// Columns of the result, in the places of trainmon_agent::front::DeviceColumn, which has the mean in place of the sum and
-// the standard deviation in place of the variance.
+// Columns of the result, in the order of trainmon_agent::front::DeviceColumn, which has the mean instead of the sum and
+// the standard deviation instead of the variance.
 enum Column : std::uint32_t { min, max, sum, norm, variance, nans, infs, zeros, columns };
 
 bool asked(std::uint32_t wanted, Column column) { return (wanted & (1U << column)) != 0; }
 
-// What the reductions can read: float8 has no arithmetic, complex counts by magnitude.
+// Converts a tensor for the reductions: float8 has no arithmetic, and complex values count by magnitude.
 at::Tensor computable(const at::Tensor &tensor) {
   const at::Tensor detached = tensor.detach();
   if (detached.is_complex()) {
@@ -39,7 +39,7 @@ at::Tensor computable(const at::Tensor &tensor) {
   }
 }
 
-// One float64 column from one 0-d result per tensor.
+// Stacks one 0-d result per tensor to a float64 column.
 template <class Reduce> at::Tensor column(const std::vector<at::Tensor> &tensors, Reduce &&reduce) {
   std::vector<at::Tensor> results;
   results.reserve(tensors.size());
@@ -80,7 +80,7 @@ at::Tensor measure(const std::vector<at::Tensor> &tensors, std::uint32_t wanted,
   fill(sum, [&] { return column(tensors, [](const at::Tensor &t) { return t.sum(at::kDouble); }); });
   fill(norm, [&] { return norms(tensors); });
   fill(variance, [&] { return column(tensors, [](const at::Tensor &t) {
-    // One element has no spread: torch would say so in a warning.
+    // A single element has no variance, and torch would print a warning.
     return t.numel() < 2 ? at::full({}, NAN, t.options().dtype(at::kDouble)) : t.to(at::kDouble).var();
   }); });
   fill(nans, [&] { return column(tensors, [](const at::Tensor &t) { return t.isnan().sum(); }); });
@@ -100,14 +100,14 @@ at::Tensor measure(const std::vector<at::Tensor> &tensors, std::uint32_t wanted,
   return at::stack(all, 1);
 }
 
-// A small result on its way to the host.
+// A small result that is being copied to the host.
 struct Pending {
   at::Tensor on_device; // kept until the copy is done
   at::Tensor on_host;
-  std::optional<c10::Event> copied; // none where the result was on the host at once
+  std::optional<c10::Event> copied; // none if the result was computed on the host
 };
 
-// Memory of a device, of libtorch's allocator and in the order of the current stream.
+// Device memory from libtorch's allocator, used in the order of the current stream.
 struct Buffer {
   at::Tensor memory;
 };
@@ -152,7 +152,7 @@ char *tmn_device_launch(const at::Tensor *const *tensors, std::size_t count, std
   });
 }
 
-// Memory for `count` float64 on a CUDA device by its index, or on the host for -1.
+// Allocates `count` float64 elements on the CUDA device with this index, or on the host for -1.
 char *tmn_buffer_make(std::int32_t device, std::size_t count, Buffer **out) {
   return trainmon::guarded([&] {
     const auto options = at::TensorOptions().dtype(at::kDouble).device(device_of(device));
@@ -160,7 +160,7 @@ char *tmn_buffer_make(std::int32_t device, std::size_t count, Buffer **out) {
   });
 }
 
-// The same with these words, which are copied; the host goes on while they are on their way.
+// Allocates a buffer and copies `words` to it. The host does not wait for the copy.
 char *tmn_buffer_fill(std::int32_t device, const std::int64_t *words, std::size_t count, Buffer **out) {
   return trainmon::guarded([&] {
     const c10::Device where = device_of(device);
@@ -177,7 +177,7 @@ std::uint64_t tmn_buffer_address(const Buffer *buffer) {
 
 void tmn_buffer_free(Buffer *buffer) { delete buffer; }
 
-// The current stream of a CUDA device, as its driver knows it.
+// The driver's handle of a CUDA device's current stream.
 char *tmn_stream(std::int32_t device, std::uint64_t *out) {
   return trainmon::guarded([&] {
     *out = 0;
@@ -188,18 +188,18 @@ char *tmn_stream(std::int32_t device, std::uint64_t *out) {
   });
 }
 
-// Starts the way to the host of a [rows, columns] result that lies in a buffer. Uses the buffer up.
+// Starts copying a buffer with a [rows, columns] result to the host. Consumes the buffer.
 char *tmn_buffer_deliver(Buffer *buffer, Pending **out) {
   const std::unique_ptr<Buffer> owned(buffer);
   return trainmon::guarded([&] { *out = deliver(owned->memory).release(); });
 }
 
-// Whether the copy has arrived. Asks, never waits.
+// Whether the copy has arrived. Never waits.
 char *tmn_pending_ready(const Pending *pending, std::uint8_t *ready) {
   return trainmon::guarded([&] { *ready = !pending->copied || pending->copied->query() ? 1 : 0; });
 }
 
-// The result, row by row; valid once ready and until freed.
+// The result, row by row; valid from when it is ready until it is freed.
 const double *tmn_pending_values(const Pending *pending) { return pending->on_host.const_data_ptr<double>(); }
 
 void tmn_pending_free(Pending *pending) { delete pending; }

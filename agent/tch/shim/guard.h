@@ -9,7 +9,7 @@
 
 namespace trainmon {
 
-// What is reported when not even the message could be copied. Never freed.
+// The message if there is no memory to copy the original one. Never freed.
 inline char *out_of_memory() noexcept {
   static char message[] = "out of memory while reporting an error";
   return message;
@@ -20,7 +20,7 @@ inline char *copy_message(const char *text) noexcept {
   return copy == nullptr ? out_of_memory() : std::strcpy(copy, text);
 }
 
-// Runs `body`; returns null, or the error's text for the caller to free with tmn_error_free.
+// Runs `body`. Returns null, or the error's text, which the caller frees with tmn_error_free.
 template <class Body> char *guarded(Body &&body) noexcept {
   try {
     body();

@@ -1,4 +1,4 @@
-// Calls back when a gradient is ready: after it was added to a leaf, or when it arrives at any tensor.
+// Gradient hooks: callbacks after a gradient was added to a leaf, or when the gradient of any tensor is computed.
 #include "guard.h"
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@ namespace {
 using Call = void (*)(void *data, const at::Tensor *tensor);
 using Drop = void (*)(void *data);
 
-// The caller's function and its data; the data is dropped with the last copy of the pointer to this.
+// The caller's function and its data. The data is dropped with the last shared pointer to the callback.
 class Callback {
 public:
   Callback(Call call, void *data, Drop drop) : call_(call), data_(data), drop_(drop) {}
@@ -32,7 +32,7 @@ private:
   Drop drop_;
 };
 
-// The post-accumulate slot of a leaf holds one hook only: this one shares it, and keeps what was there before.
+// Shares the post-accumulate slot of a leaf, which holds only one hook, and keeps the previous hook.
 class SharedSlot final : public torch::autograd::PostAccumulateGradHook {
 public:
   explicit SharedSlot(std::unique_ptr<PostAccumulateGradHook> before) : before_(std::move(before)) {}
@@ -41,7 +41,7 @@ public:
     if (before_) {
       (*before_)(tensor);
     }
-    // A copy: a callback may remove callbacks, itself included.
+    // Iterates over a copy: a callback may remove callbacks, including itself.
     for (const auto &callback : snapshot()) {
       (*callback)(&tensor);
     }
@@ -78,8 +78,8 @@ private:
 
 extern "C" {
 
-// Calls back with the leaf each time a gradient was added to it. `token` names the hook for removal.
-// Takes `data` in every case: on failure it is dropped here.
+// Calls `call` with the leaf each time a gradient was added to it. `token` identifies the hook for removal.
+// Always takes ownership of `data`: on failure it is dropped here.
 char *tmn_hook_accumulated(const at::Tensor *leaf, Call call, void *data, Drop drop, const void **token) {
   return trainmon::guarded([&] {
     auto callback = std::make_shared<Callback>(call, data, drop);
@@ -106,8 +106,8 @@ char *tmn_unhook_accumulated(const at::Tensor *leaf, const void *token) {
   });
 }
 
-// Calls back with the whole gradient of `tensor` when it is known. The hook lives as long as the tensor's part of the
-// graph; `position` names it for removal. Takes `data` in every case.
+// Calls `call` with the whole gradient of `tensor` when it is computed. The hook lives as long as the tensor's part of
+// the graph; `position` identifies it for removal. Always takes ownership of `data`.
 char *tmn_hook_gradient(const at::Tensor *tensor, Call call, void *data, Drop drop, std::uint32_t *position) {
   return trainmon::guarded([&] {
     auto callback = std::make_shared<Callback>(call, data, drop);
@@ -119,7 +119,7 @@ char *tmn_unhook_gradient(const at::Tensor *tensor, std::uint32_t position) {
   return trainmon::guarded([&] { tensor->remove_hook(position); });
 }
 
-// Calls back, with null, when the backward pass that is running now has finished. Takes `data` in every case.
+// Calls `call` with null after the backward pass that is running now. Always takes ownership of `data`.
 char *tmn_after_backward(Call call, void *data, Drop drop) {
   return trainmon::guarded([&] {
     auto callback = std::make_shared<Callback>(call, data, drop);

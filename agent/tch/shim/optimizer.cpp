@@ -1,4 +1,4 @@
-// torch::optim behind plain functions: make, fill, step, options, and the state tch does not show.
+// Plain functions for torch::optim: create, add, step, options, and the state that tch hides.
 #include "optimizer.h"
 
 #include "guard.h"
@@ -51,7 +51,7 @@ public:
   }
 
 private:
-  // The others make a parameter's state at its first step, and take a present state for an already begun one.
+  // The other kinds create a parameter's state at its first step, and treat an existing state as already initialised.
   static constexpr bool has_early_state() { return std::is_same_v<Kind, Adagrad>; }
 
   typename Kind::TorchOptions &options_of(std::size_t group) {
@@ -129,7 +129,7 @@ char *tmn_optimizer_write_options(Handle *handle, std::size_t group, const train
   return guarded([&] { handle->write_options(group, *options); });
 }
 
-// Borrows the state's own tensor; null where there is none (yet).
+// Borrows the state's own tensor; null if there is none (yet).
 char *tmn_optimizer_moment(Handle *handle, const at::Tensor *parameter, trainmon::Moment moment,
                            const at::Tensor **out) {
   return guarded([&] {
@@ -142,12 +142,12 @@ char *tmn_optimizer_set_moment(Handle *handle, const at::Tensor *parameter, trai
                                const at::Tensor *value) {
   return guarded([&] {
     at::Tensor *slot = handle->moment(*parameter, moment, true);
-    TORCH_CHECK(slot != nullptr, "this optimizer keeps no such moment");
+    TORCH_CHECK(slot != nullptr, "this kind of optimizer does not keep this moment");
     *slot = *value;
   });
 }
 
-// -1 where the kind counts no steps or the parameter has not been stepped.
+// -1 if the kind does not count steps, or before the parameter's first step.
 char *tmn_optimizer_step_count(Handle *handle, const at::Tensor *parameter, std::int64_t *out) {
   return guarded([&] {
     const std::int64_t *count = handle->step_count(*parameter, false);
@@ -158,7 +158,7 @@ char *tmn_optimizer_step_count(Handle *handle, const at::Tensor *parameter, std:
 char *tmn_optimizer_set_step_count(Handle *handle, const at::Tensor *parameter, std::int64_t count) {
   return guarded([&] {
     std::int64_t *slot = handle->step_count(*parameter, true);
-    TORCH_CHECK(slot != nullptr, "this optimizer counts no steps");
+    TORCH_CHECK(slot != nullptr, "this kind of optimizer does not count steps");
     *slot = count;
   });
 }

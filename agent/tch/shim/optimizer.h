@@ -1,4 +1,4 @@
-// One handle over torch::optim's optimizers, and what tells them apart.
+// A common handle for torch::optim's optimizers, and the differences between them.
 #pragma once
 
 #include <torch/optim/adagrad.h>
@@ -15,13 +15,13 @@
 
 namespace trainmon {
 
-// Every option of every kind, flat; each kind reads its own. Mirrored by ffi::RawOptions.
+// All options of all kinds; each kind reads its own. Mirrored by ffi::GroupOptions.
 struct Options {
   double lr, beta1, beta2, eps, weight_decay, momentum, dampening, alpha, lr_decay, initial_accumulator;
   std::uint8_t amsgrad, nesterov, centered;
 };
 
-// Mirrored by ffi::RawMoment.
+// Mirrored by ffi::Moment.
 enum class Moment : std::uint32_t {
   exp_avg,
   exp_avg_sq,
@@ -144,23 +144,23 @@ struct Adagrad {
     return moment == Moment::sum ? &state.sum() : nullptr;
   }
   static std::int64_t *step(State &state) { return &state.step(); }
-  // torch's Adagrad makes its state in the constructor, where our parameters are not known yet.
+  // torch's Adagrad creates its state in the constructor, before it has any parameters here.
   static void begin(State &state, const at::Tensor &parameter, const TorchOptions &options) {
     state.step(0);
     state.sum(at::full_like(parameter.detach(), options.initial_accumulator_value(), at::MemoryFormat::Preserve));
   }
 };
 
-// What a caller holds.
+// The caller's handle to an optimizer.
 class Handle {
 public:
   virtual ~Handle() = default;
   virtual torch::optim::Optimizer &optimizer() = 0;
   virtual void add(const at::Tensor &parameter, std::size_t group) = 0;
-  // `group` out of range asks for the defaults of groups made later.
+  // A `group` out of range means the default options, which apply to groups added later.
   virtual void read_options(std::size_t group, Options &options) = 0;
   virtual void write_options(std::size_t group, const Options &options) = 0;
-  // Null where this kind keeps no such thing, or the parameter has no state yet and `create` is false.
+  // Null if this kind keeps no such value, or if the parameter has no state yet and `create` is false.
   virtual at::Tensor *moment(const at::Tensor &parameter, Moment moment, bool create) = 0;
   virtual std::int64_t *step_count(const at::Tensor &parameter, bool create) = 0;
 };

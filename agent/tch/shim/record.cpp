@@ -1,4 +1,4 @@
-// Calls back for every operator that runs, in any thread, and for its backward: torch's own observers (RecordFunction).
+// Observes every operator of every thread, and its backward, with torch's own observers (RecordFunction).
 #include "guard.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -17,7 +17,7 @@
 
 namespace {
 
-// What an operator takes or gives: one of the two.
+// The inputs or outputs of an operator, or the gradients of its backward.
 struct Values {
   const c10::IValue *items;
   std::size_t count;
@@ -27,19 +27,19 @@ struct Values {
 // In the order of `take` in src/ffi/record.rs.
 enum class Kind : std::uint8_t { BeginList, EndList, Boolean, Integer, Real, Text, Device, Tensor, Null };
 
-// A value for Rust: its kind, and what that kind has.
+// A value for Rust: its kind, and the fields of that kind.
 struct Value {
   Kind kind;
-  // Of a boolean, an integer; whether a tensor requires a gradient.
+  // The value of a boolean or integer; for a tensor, whether it requires a gradient.
   std::int64_t integer = 0;
   double real = 0;
-  // Of a text or device; a tensor's dtype.
+  // The bytes of a text or a device; for a tensor, its dtype.
   const char *text = nullptr;
   std::size_t length = 0;
   const at::Tensor *tensor = nullptr;
 };
 
-// Rust's function for each value.
+// Rust's function that receives each value.
 struct Sink {
   void (*take)(void *, const Value *);
   void *to;
@@ -49,12 +49,12 @@ struct Sink {
 
 // Rust's functions for an operator.
 struct Observer {
-  // Begins a call; null: it is not captured.
+  // Begins a call. Returns null if the call is not captured.
   void *(*begin)(const char *space, std::size_t space_length, const char *name, std::size_t name_length,
                  const char *overload, std::size_t overload_length, const Values *inputs);
-  // Ends it. What it gives is the backward's, null if none is captured.
+  // Ends a call. Returns the data of its backward, or null if the backward is not captured.
   void *(*end)(void *call, const Values *outputs);
-  // A backward has run: its gradients of what came out, and of what went in.
+  // Called after a backward, with the gradients of the call's outputs and of its inputs.
   void (*backward)(void *data, const Values *inputs, const Values *outputs);
   void (*drop_backward)(void *data);
 };
@@ -62,7 +62,7 @@ struct Observer {
 Observer observer{};
 std::atomic<bool> is_on{false};
 
-// How many observed operators this thread is in: what runs inside one is its own affair.
+// The number of nested operators in this thread. Calls within an observed operator are not captured.
 thread_local std::uint32_t depth = 0;
 
 struct Context final : at::ObserverContext {
@@ -110,7 +110,7 @@ template <typename Items> void show_list(const Sink &sink, const Items &items) {
   sink({Kind::EndList});
 }
 
-// An operator that torch writes as others: they are observed in its place.
+// Whether torch decomposes an operator. Its parts are observed instead.
 bool is_composite(const c10::OperatorName &name) {
   const auto found = c10::Dispatcher::singleton().findOp(name);
   return found && found->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
@@ -120,7 +120,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
   if (!is_on.load(std::memory_order_relaxed)) {
     return nullptr;
   }
-  // What a backward computes with is not captured: its gradients are.
+  // The operators of a backward are not captured, only its gradients.
   if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
     auto context = std::make_unique<Context>(nullptr);
     ++depth;
@@ -142,7 +142,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction &function) {
   const Values values{inputs.data(), inputs.size(), nullptr};
   context->call = observer.begin(full.data(), space, full.data() + rest, full.size() - rest,
                                  name->overload_name.data(), name->overload_name.size(), &values);
-  // Last: torch swallows what is thrown above, and then calls no end.
+  // Last: torch discards exceptions from above, and then does not call `end`.
   ++depth;
   return context;
 }
@@ -166,7 +166,7 @@ private:
   void *data_;
 };
 
-// The node this very call has made: tied to it by the sequence number, which counts within a thread.
+// Returns the node that this call created. The sequence number, which counts within a thread, identifies it.
 torch::autograd::Node *node_of(const at::Tensor &tensor, const at::RecordFunction &function) {
   if (!tensor.defined()) {
     return nullptr;
@@ -220,7 +220,7 @@ void end(const at::RecordFunction &function, at::ObserverContext *held) {
 
 extern "C" {
 
-// Walks values into Rust's function.
+// Passes each value to Rust's function.
 char *tmn_record_walk(const Values *values, void (*take)(void *, const Value *), void *to) {
   return trainmon::guarded([&] {
     const Sink sink{take, to};
@@ -236,7 +236,7 @@ char *tmn_record_walk(const Values *values, void (*take)(void *, const Value *),
   });
 }
 
-// Has every operator of every thread observed from now on. One at a time.
+// Starts observing every operator of every thread. There is only one observer at a time.
 char *tmn_record_start(const Observer *functions, std::uint64_t *handle) {
   return trainmon::guarded([&] {
     observer = *functions;
@@ -249,7 +249,7 @@ char *tmn_record_start(const Observer *functions, std::uint64_t *handle) {
   });
 }
 
-// What this thread calls until it goes on is not captured.
+// Pauses the observers in this thread until `tmn_record_go_on`.
 void tmn_record_pause() { ++depth; }
 
 void tmn_record_go_on() { --depth; }

@@ -1,4 +1,4 @@
-// Where a tensor lies in memory, without copies and without waiting for a device.
+// The location and layout of a tensor's memory, without copies and without waiting for a device.
 #include "guard.h"
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@ struct Description {
   const std::int64_t *strides;
   const void *identity; // the TensorImpl: equal for all handles of one tensor
   std::int64_t dims;
-  std::int64_t version; // -1 where the tensor keeps none (inference mode)
+  std::int64_t version; // -1 if the tensor has none (inference mode)
   std::int8_t scalar_type;
   std::int8_t device_type;
   std::uint8_t strided;  // plain dense memory
@@ -57,7 +57,7 @@ char *tmn_tensor_describe(const at::Tensor *tensor, Description *out, std::uint8
   });
 }
 
-// The gradient field itself, borrowed from the parameter; null where there is none.
+// The gradient field itself, borrowed from the parameter; null if there is none.
 char *tmn_tensor_grad(const at::Tensor *tensor, const at::Tensor **grad) {
   return trainmon::guarded([&] {
     *grad = nullptr;

@@ -1,17 +1,18 @@
 //! The Rust front of trainmon: watches a training loop written with tch.
 //!
-//! Four rooms:
+//! It has four parts:
 //!
-//! - [`Watch`] is what a loop holds: it hooks the gradients of a `VarStore`'s variables, wraps modules ([`Watched`]) and
-//!   makes the optimizer's step, measuring around it;
-//! - [`Optimizer`] is libtorch's, as tch's own, with its state in reach: shown, saved, loaded;
-//! - [`DeviceStatistics`] measures tensors where they lie, when that is not the host's memory;
-//! - [`Capture`] records what every operator of a step takes in and gives out.
+//! - [`Watch`] hooks the gradients of a `VarStore`'s variables, wraps modules ([`Watched`]), and makes the optimizer's
+//!   step with measurements before and after it.
+//! - [`Optimizer`] is libtorch's optimizer, like tch's, but you can read, save and load its state.
+//! - [`DeviceStatistics`] measures tensors on a device without copying them to the host.
+//! - [`Capture`] records the inputs and outputs of every operator of a step.
 //!
-//! With the feature `mpi` a fifth one, `mpi`, for jobs whose processes talk over MPI.
+//! The feature `mpi` adds the module `mpi`, for jobs whose processes communicate over MPI.
 //!
-//! The C++ shim in `shim/` reaches what tch does not: the optimizers' state, gradient hooks, device events, observers of operators. All calls into
-//! it are in `ffi`. Nothing here writes to a tensor, adds a node to the graph, or waits for a device.
+//! The C++ shim in `shim/` provides what tch lacks: the optimizers' state, gradient hooks, device events and observers
+//! of operators. All calls into it are in `ffi`. Measuring never writes to a tensor, adds a node to the graph, or waits
+//! for a device.
 
 mod capture;
 mod device;
@@ -33,6 +34,6 @@ pub use optimizer::{
 };
 pub use trainmon_agent::Monitor;
 pub use trainmon_agent::front::{DeviceColumn, DevicePlan, DeviceRow};
-/// What a capture is made with: its plan, its place, its words.
+/// Plans, places and notices of captures.
 pub use trainmon_capture;
 pub use watch::{Observer, Watch, WatchBuilder, WatchError, Watched, WatchedT};

@@ -1,4 +1,4 @@
-//! Parameters in model order, with their names.
+//! Parameters in creation order, with their names.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,9 +14,8 @@ pub(crate) struct NamedParameter {
     pub(crate) group: usize,
 }
 
-/// The trainable variables in the order they were made. A `VarStore` keeps names in a map without order and the order
-/// without names: they are brought together by the tensors' identity. A variable whose name was taken by a later one
-/// is called by its place.
+/// Returns the trainable variables in creation order. A `VarStore` keeps names without order and the order without
+/// names; tensor identity links both. A variable whose name was taken by a later one is named after its index.
 pub(crate) fn in_creation_order(variables: &nn::Variables) -> Vec<NamedParameter> {
     let names: HashMap<usize, &str> = variables
         .named_variables
@@ -32,7 +31,7 @@ pub(crate) fn in_creation_order(variables: &nn::Variables) -> Vec<NamedParameter
     named.collect()
 }
 
-/// Equal for all handles of one tensor; `None` for an undefined one.
+/// Returns a value that is equal for all handles of a tensor; `None` for an undefined tensor.
 pub(crate) fn identity(tensor: &Tensor) -> Option<usize> {
     TensorRef::new(tensor)?.describe().ok().flatten().map(|description| description.identity())
 }

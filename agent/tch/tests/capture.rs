@@ -188,7 +188,7 @@ fn two_captures_at_a_time_are_refused_and_the_first_goes_on() {
     let place = CapturePlace { step: 7, rank: Some(0) };
     let options = CaptureOptions::default();
     let refused = Capture::begin(&plan(MD5, directories[1].path()), place, &options, Notices::new(|_| ())).unwrap_err();
-    assert!(refused.to_string().contains("another capture is at work"), "{refused}");
+    assert!(refused.to_string().contains("another capture is running"), "{refused}");
     assert_eq!(std::fs::read_dir(directories[1].path()).unwrap().count(), 0, "nothing was begun");
     let _sum = Tensor::ones([2], (Kind::Float, Device::Cpu)) + 1.0;
     first.finish().unwrap();

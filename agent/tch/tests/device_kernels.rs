@@ -142,7 +142,11 @@ fn kernels_that_measure_wrong_are_given_up_and_that_is_told_once() {
     assert_eq!(launches.load(Ordering::Relaxed), 1);
     let told = statistics.remark().unwrap();
     assert_eq!(told.severity, Severity::Warning);
-    assert!(told.message.ends_with("not by our kernels: they measure known tensors wrong"), "{}", told.message);
+    assert!(
+        told.message.ends_with("not trainmon's kernels: they measure known tensors incorrectly"),
+        "{}",
+        told.message
+    );
     assert!(statistics.remark().is_none());
 }
 
@@ -161,7 +165,7 @@ fn without_kernels_the_operators_measure_and_the_reason_is_told_once() {
     assert_eq!(asked.load(Ordering::Relaxed), 1);
     let told = statistics.remark().unwrap();
     assert_eq!(told.severity, Severity::Info);
-    assert!(told.message.ends_with("not by our kernels: there is no driver"), "{}", told.message);
+    assert!(told.message.ends_with("not trainmon's kernels: there is no driver"), "{}", told.message);
     assert!(statistics.remark().is_none());
 }
 

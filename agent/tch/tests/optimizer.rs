@@ -178,7 +178,10 @@ fn files_that_do_not_fit_are_refused_and_change_nothing() {
     optimizer.save(&file).unwrap();
 
     let mut adam = Optimizer::new(&nn::Adam::default(), &vs, 1e-2).unwrap();
-    assert_eq!(refused(&mut adam, &file).to_string(), "holds the state of adamw, the optimizer is adam");
+    assert_eq!(
+        refused(&mut adam, &file).to_string(),
+        "the file contains the state of adamw, but the optimizer is adam"
+    );
 
     let (larger, _net) = two_layers(5);
     let _third = larger.root().zeros("third", &[2]);

@@ -323,7 +323,7 @@ fn another_number_of_micro_batches_than_announced_is_said_once() {
     assert_eq!(collected.of_kind(Signal::GradUnreduced), []);
     assert_eq!(collected.of_kind(Signal::GradReduced).len(), 3 * NAMES.len());
     let notices = collected.notices.lock().unwrap();
-    assert_eq!(notices.iter().filter(|notice| notice.contains("2 backward passes per step")).count(), 1, "{notices:?}");
+    assert_eq!(notices.iter().filter(|notice| notice.contains("`grad_acc_steps` is 2")).count(), 1, "{notices:?}");
 }
 
 #[test]

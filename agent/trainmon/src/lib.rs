@@ -1,6 +1,7 @@
-//! trainmon for a training loop in Rust: everything that a loop needs, under one name.
+//! trainmon for training loops in Rust: one crate with everything that a loop requires.
 //!
-//! A loop written with tch holds a [`Watch`]: it measures gradients, moments, parameters and activations around every step.
+//! A loop written with tch uses a [`Watch`], which measures gradients, moments, parameters and activations in every
+//! step.
 //!
 //! ```no_run
 //! use tch::{Device, Kind, Tensor, nn, nn::Module as _};
@@ -23,11 +24,11 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Without tch, a loop gives a [`Meter`](front::Meter) views of its tensors; nothing of libtorch is linked then.
+//! A loop without tch passes views of its tensors to a [`Meter`](front::Meter) and does not link libtorch.
 //!
 //! # Features
 //!
-//! | feature | on by default | what it brings |
+//! | feature | on by default | adds |
 //! |---|---|---|
 //! | `csv` | yes | CSV files |
 //! | `tch` | yes | `Watch`, `Optimizer`, `Capture`; links libtorch |
@@ -36,7 +37,7 @@
 //! | `tensorboard` | no | TensorBoard's event files |
 //! | `webhook` | no | alerts by HTTP POST, with TLS |
 //!
-//! A config that asks for an output whose feature is off gets a warning that names the feature.
+//! If a config requests an output whose feature is off, trainmon logs a warning that names the feature.
 
 #![forbid(unsafe_code)]
 
@@ -45,9 +46,9 @@ pub use trainmon_agent::{
     CollectiveCall, CollectiveGroup, CollectiveGuard, ConfigFile, Monitor, Notice, Notices, Options, PendingStep,
     RankStore, Ranks, Report, Severity, SharedRankStore, StartError, StepFacts,
 };
-/// What a loop of another framework measures its tensors with.
+/// The crates with which a loop of another framework measures its tensors.
 pub use trainmon_agent::{core, front, stats};
-/// What captures are made with: a plan, a place, and where the step's files go.
+/// Plans, places and sessions of captures.
 #[cfg(feature = "tch")]
 pub use trainmon_capture as capture;
 #[cfg(feature = "tch")]
@@ -58,12 +59,12 @@ pub use trainmon_tch::{
     Optimizer, OptimizerError, Watch, WatchBuilder, WatchError, Watched, WatchedT,
 };
 
-/// The README's example compiles.
+/// Compiles the README's example.
 #[cfg(all(doctest, feature = "tch"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// So do those of the guide, which shows every type.
+/// Compiles the examples of the guide, which uses every type.
 #[cfg(all(doctest, feature = "tch"))]
 #[doc = include_str!("../../../docs/rust.md")]
 struct Guide;

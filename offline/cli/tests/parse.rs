@@ -69,12 +69,12 @@ fn nothing_is_replaced_and_nothing_half_written() {
     assert_eq!(trainmon(workspace.path(), &["parse", "-d", &source]).code, Some(0));
     let again = trainmon(workspace.path(), &["parse", "-d", &source]);
     assert_eq!(again.code, Some(2));
-    assert!(again.err.starts_with("error: `./output/plain.pt` exists already\nhint: "), "{}", again.err);
+    assert!(again.err.starts_with("error: `./output/plain.pt` already exists\nhint: "), "{}", again.err);
     fs::write(workspace.path().join("cut.pt"), &fs::read(&source).unwrap()[..3000]).unwrap();
     fs::create_dir(workspace.path().join("empty")).unwrap();
     for (input, words) in [
         ("cut.pt", "cannot read the tensors of `cut.pt`"),
-        ("empty", "no .pt, .npy, .safetensors or .bin file in `empty`"),
+        ("empty", "no tensor files (.pt, .pth, .npy, .safetensors, .bin, .ckpt) in `empty`"),
         ("none", "cannot read `none`"),
     ] {
         let said = trainmon(workspace.path(), &["parse", "-d", input, "-t", "npy", "-o", "fresh"]);
@@ -92,7 +92,7 @@ fn a_file_without_tensors_is_not_passed_over() {
     fs::write(workspace.path().join("nothing.safetensors"), bytes).unwrap();
     let said = trainmon(workspace.path(), &["parse", "-d", "nothing.safetensors", "-t", "npy", "-o", "out"]);
     assert_eq!(said.code, Some(2), "{said:?}");
-    assert!(said.err.starts_with("error: `nothing.safetensors` holds no tensor\n"), "{said:?}");
+    assert!(said.err.starts_with("error: `nothing.safetensors` contains no tensors\n"), "{said:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Why files of tensors cannot be converted.
+//! Errors of the conversion of tensor files.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,27 +7,27 @@ use trainmon_report::Advise;
 use trainmon_tensor_files::TensorFileError;
 use trainmon_tensor_files::write::WriteError;
 
-/// The files before it are converted, this one is not, nor is it half.
+/// An error of a conversion. Earlier files are converted; no output of the failed file is incomplete.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are what the messages say they are")]
 pub enum TensorsError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error(transparent)]
     File(#[from] TensorFileError),
     /// A directory cannot be read.
     #[error("cannot read directory `{}`", path.display())]
     ReadDirectory { path: PathBuf, source: io::Error },
-    /// A directory holds no file of tensors.
-    #[error("no .pt, .npy, .safetensors or .bin file in `{}`", path.display())]
+    /// The directory contains no file of tensors.
+    #[error("no tensor files (.pt, .pth, .npy, .safetensors, .bin, .ckpt) in `{}`", path.display())]
     NoFiles { path: PathBuf },
-    /// A file holds other things alone.
-    #[error("`{}` holds no tensor", path.display())]
+    /// The file contains only other values.
+    #[error("`{}` contains no tensors", path.display())]
     NoTensors { path: PathBuf },
-    /// A tensor of a file is of a kind that is not read.
-    #[error("tensor `{name}` of `{}` cannot be converted: {reason}", path.display())]
+    /// The file contains a tensor of an unsupported kind.
+    #[error("cannot convert tensor `{name}` of `{}`: {reason}", path.display())]
     Unreadable { path: PathBuf, name: String, reason: String },
-    /// An output is there already, or two inputs would have the same.
-    #[error("`{}` exists already", path.display())]
+    /// An output already exists, or two inputs have the same output.
+    #[error("`{}` already exists", path.display())]
     OutputExists { path: PathBuf },
     /// An output cannot be written.
     #[error("cannot write `{}`", path.display())]
@@ -41,15 +41,15 @@ impl Advise for TensorsError {
             Self::ReadDirectory { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 "check the path; it is relative to the current directory"
             }
-            Self::ReadDirectory { .. } => "make it readable",
-            Self::NoFiles { .. } => "give a file, or a directory like a dump's dump_tensor_data",
+            Self::ReadDirectory { .. } => "check the permissions of the directory",
+            Self::NoFiles { .. } => "pass a tensor file, or a directory of them such as a dump's `dump_tensor_data`",
             Self::NoTensors { .. } => {
-                "numbers, texts and objects of classes are not converted; take the file out of the directory"
+                "only tensors are converted, not numbers, strings or objects; remove the file from the directory"
             }
             Self::Unreadable { .. } => "load it with the program that wrote it and save plain tensors",
-            Self::OutputExists { .. } => "name another directory with -o, or remove this file",
-            Self::Write { source: WriteError::Dtype { .. }, .. } => "choose another format: pt has every dtype",
-            Self::Write { .. } => "see that the disk has room and the directory can be written",
+            Self::OutputExists { .. } => "pass another directory to `-o`, or remove this file",
+            Self::Write { source: WriteError::Dtype { .. }, .. } => "choose another format: `pt` supports every dtype",
+            Self::Write { .. } => "check the free disk space and the permissions of the directory",
         }
     }
 }

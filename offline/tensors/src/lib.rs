@@ -1,4 +1,4 @@
-//! Files of tensors in another format: `trainmon parse`, and `trainmon convert --to npy|pt|safetensors`.
+//! Converts files of tensors to another format: `trainmon parse`, and `trainmon convert --to npy|pt|safetensors`.
 
 #![forbid(unsafe_code)]
 
@@ -14,17 +14,17 @@ use trainmon_tensor_files::{StoredTensor, TensorFile, open};
 
 pub use self::error::TensorsError;
 
-/// What is looked for in a directory.
+/// The extensions of tensor files in a directory.
 const ENDINGS: [&str; 6] = ["pt", "pth", "npy", "safetensors", "bin", "ckpt"];
-/// What the tensor of a file of one is called where a name is needed.
+/// The name of a single unnamed tensor in a format that requires names.
 const ONLY: &str = "tensor";
 
-/// A format to write.
+/// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum TensorFormat {
-    /// numpy's; bfloat16 and float8 become float32
+    /// numpy arrays; bfloat16 and float8 become float32
     Npy,
-    /// torch's
+    /// torch files
     Pt,
     /// safetensors
     Safetensors,
@@ -40,21 +40,20 @@ impl TensorFormat {
     }
 }
 
-/// What came of files of tensors.
+/// The result of a conversion.
 #[derive(Clone, Debug, Default)]
 pub struct Converted {
-    /// The files made, in order.
+    /// The written files, in order.
     pub files: Vec<PathBuf>,
-    /// Of each file that asks whoever loads it to call something: what.
+    /// Warnings about input files whose pickle calls a harmful function when it is loaded.
     pub notes: Vec<String>,
 }
 
-/// Converts a file, or every file of tensors in a directory, into `out`. A file keeps its name but for the ending; of one
-/// with several tensors `.npy` makes a directory of that name with a file each. Gives the files made, in order, and what a person should know
-/// about those that were read.
+/// Converts a file, or every file of tensors in a directory, and writes the result into `out`. Only the extension of a
+/// file changes. A file with several tensors becomes a directory of that name with one `.npy` per tensor.
 ///
 /// # Errors
-/// A file cannot be read or written. What was converted before it stays; no file is half written and none replaced.
+/// A file cannot be read or written. Files converted before it stay; no file is replaced or left incomplete.
 pub fn convert(path: &Path, format: TensorFormat, out: &Path) -> Result<Converted, TensorsError> {
     let mut made = Converted::default();
     for source in sources(path)? {
@@ -66,7 +65,7 @@ pub fn convert(path: &Path, format: TensorFormat, out: &Path) -> Result<Converte
         if file.entries().is_empty() {
             return Err(TensorsError::NoTensors { path: source });
         }
-        // Not `with_extension`: names of dumps have dots of their own, and the last of them is the ending.
+        // Not `with_extension`: names of dumps contain dots, and only the last one begins the extension.
         let stem = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         made.notes.extend(file.harmful_note());
         made.files.extend(convert_file(&file, format, out, &stem)?);
@@ -98,7 +97,7 @@ fn convert_file(file: &TensorFile, format: TensorFormat, out: &Path, stem: &str)
         tensors.push((name.to_owned(), file.read_at(index)?));
     }
     let place = out.join(format!("{stem}.{}", format.ending()));
-    // A dict of one stays a dict.
+    // A dict with one tensor stays a dict.
     let is_bare = matches!(file.entries(), [one] if one.name.is_empty());
     match format {
         TensorFormat::Pt if is_bare => write_whole(&place, |out| write_pt_of_one(&tensors[0].1, out))?,
@@ -123,7 +122,7 @@ fn each_as_npy(tensors: &[(String, StoredTensor)], directory: &Path) -> Result<V
     Ok(made)
 }
 
-/// A tensor's name as a file's: nothing in it leads elsewhere.
+/// Returns a tensor's name as a file name, without path separators or a leading dot.
 fn file_name(name: &str) -> String {
     let name: String = name.chars().map(|c| if matches!(c, '/' | '\\' | '\0') { '_' } else { c }).collect();
     if name.starts_with('.') { format!("_{name}") } else { name }

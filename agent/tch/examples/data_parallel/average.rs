@@ -1,4 +1,4 @@
-//! Collective operations over MPI, each under trainmon's guard.
+//! Collective operations over MPI, each measured by trainmon.
 
 use mpi::collective::SystemOperation;
 use mpi::topology::SimpleCommunicator;
@@ -7,7 +7,7 @@ use tch::Tensor;
 use trainmon_agent::core::{CollectiveOp, TensorView};
 use trainmon_agent::{CollectiveCall, CollectiveGroup, Monitor};
 
-/// Keeps the ranks' models equal.
+/// Keeps the models of all ranks equal.
 pub(crate) struct Averager<'a> {
     world: &'a SimpleCommunicator,
     group: CollectiveGroup,
@@ -18,7 +18,7 @@ impl<'a> Averager<'a> {
         Self { world, group: monitor.collective_group("dp", u32::try_from(world.size()).unwrap_or(1)) }
     }
 
-    /// Gives every rank the parameters of rank 0.
+    /// Sends the parameters of rank 0 to every rank.
     pub(crate) fn broadcast(&self, parameters: &[Tensor]) {
         let mut values = flat(parameters);
         let guard = guarded(&values, |view| self.group.start(CollectiveCall::of(CollectiveOp::Broadcast, view)));
@@ -27,7 +27,7 @@ impl<'a> Averager<'a> {
         spread(&values, parameters);
     }
 
-    /// Replaces every gradient by its mean over the ranks: one all-reduce over all of them.
+    /// Replaces every gradient with its mean over the ranks, in one all-reduce of all gradients.
     pub(crate) fn average_gradients(&self, parameters: &[Tensor]) {
         let gradients: Vec<Tensor> = parameters.iter().map(Tensor::grad).collect();
         let own = flat(&gradients);
@@ -43,19 +43,19 @@ impl<'a> Averager<'a> {
     }
 }
 
-/// Shows values to trainmon.
+/// Passes a view of the values to trainmon.
 fn guarded<R>(values: &[f32], show: impl FnOnce(&TensorView<'_>) -> R) -> R {
     let view = TensorView::from_slice(values, &[values.len() as i64]).expect("as long as it says");
     show(&view)
 }
 
-/// The elements of all tensors, one after the other.
+/// Concatenates the elements of all tensors.
 fn flat(tensors: &[Tensor]) -> Vec<f32> {
     let parts: Vec<Tensor> = tensors.iter().map(|tensor| tensor.detach().view(-1)).collect();
     Vec::try_from(Tensor::cat(&parts, 0)).expect("float32 tensors")
 }
 
-/// Writes them back.
+/// Writes concatenated elements back to the tensors.
 fn spread(values: &[f32], tensors: &[Tensor]) {
     let mut rest = values;
     tch::no_grad(|| {

@@ -1,14 +1,15 @@
-//! Trains one model on several processes that average their gradients over MPI, each watched by trainmon:
+//! Trains one model in several processes that average their gradients over MPI. trainmon watches each process:
 //!
 //! ```text
 //! mpirun -n 2 cargo run -p trainmon-tch --features mpi --example data_parallel -- --out run
 //! ```
 //!
-//! Every rank has the same model and a part of each batch. After the backward pass the gradients are averaged
-//! (`average`), so that all ranks make the same optimizer step. trainmon measures each gradient before and after that,
-//! times the all-reduce, and with `control` in the config the ranks agree over MPI on when a change takes effect.
+//! Every rank has the same model and a part of each batch. After the backward pass, the ranks average their gradients
+//! (`average`), so that all make the same optimizer step. trainmon measures each gradient before and after that, and
+//! times the all-reduce. With `control` in the config, the ranks agree over MPI on the step at which a change takes
+//! effect.
 
-#![expect(clippy::print_stdout, reason = "a program for people to look at")]
+#![expect(clippy::print_stdout, reason = "this program prints its progress")]
 
 mod average;
 mod model;
@@ -29,7 +30,7 @@ use trainmon_tch::{Optimizer, Watch};
 use average::Averager;
 use model::Model;
 
-/// What is watched unless `--config` says otherwise.
+/// The default config.
 const CONFIG: &str = r#"{"wg_distribution": true, "param_distribution": true, "format": ["csv"],
     "cc_distribution": {"enable": true, "cc_pre_hook": true}, "ops": ["norm", "min", "max", "nans"]}"#;
 
@@ -42,13 +43,13 @@ struct Arguments {
     /// Examples per step, over all ranks
     #[arg(long, default_value_t = 64)]
     batch: i64,
-    /// What is watched [default: gradients, parameters and collective operations, as CSV]
+    /// Config file [default: gradients, parameters and collective operations, as CSV]
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Where the CSV files go
+    /// Directory of the CSV files
     #[arg(long, default_value = "monitor_output")]
     out: PathBuf,
-    /// Wait this long after every step
+    /// Pause after every step
     #[arg(long, default_value_t = 0, value_name = "MILLISECONDS")]
     pause: u64,
 }
@@ -56,16 +57,16 @@ struct Arguments {
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let (universe, threading) =
-        mpi::initialize_with_threading(Threading::Multiple).context("MPI is initialised already")?;
-    ensure!(threading == Threading::Multiple, "this MPI library cannot be called by several threads: {threading:?}");
+        mpi::initialize_with_threading(Threading::Multiple).context("MPI is already initialised")?;
+    ensure!(threading == Threading::Multiple, "this MPI library does not support several threads: `{threading:?}`");
     let world = universe.world();
     let (rank, ranks) = (world.rank(), world.size());
-    ensure!(arguments.batch % i64::from(ranks) == 0, "--batch {} is no multiple of {ranks} ranks", arguments.batch);
+    ensure!(arguments.batch % i64::from(ranks) == 0, "`--batch {}` is not divisible by {ranks} ranks", arguments.batch);
 
     let monitor = start_monitor(&arguments, rank, ranks, MpiRankStore::new(&world)?)?;
     let averager = Averager::new(&world, &monitor);
     let model = Model::new(i64::from(rank));
-    // Each rank began with weights of its own.
+    // Each rank starts with different weights.
     averager.broadcast(&model.parameters());
     let mut optimizer = Optimizer::new(&tch::nn::adam(0.9, 0.99, 0.0), model.variables(), 1e-2)?;
     let mut watch = Watch::builder(monitor.clone()).model(model.variables()).build()?;
@@ -84,7 +85,7 @@ fn main() -> Result<()> {
     let report = watch.finish();
     println!("rank {rank} of {ranks}: loss {last_loss:.6}, parameters {:016x}", model.hash());
     println!("rank {rank}: {report}");
-    // Before MPI ends: the store uses it.
+    // Dropped before MPI is finalized, because the store uses MPI.
     drop(monitor);
     Ok(())
 }
@@ -92,7 +93,7 @@ fn main() -> Result<()> {
 fn start_monitor(arguments: &Arguments, rank: i32, ranks: i32, rank_store: MpiRankStore) -> Result<Monitor> {
     let (text, name) = match &arguments.config {
         Some(file) => (
-            std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?,
+            std::fs::read_to_string(file).with_context(|| format!("cannot read `{}`", file.display()))?,
             file.display().to_string(),
         ),
         None => (CONFIG.to_owned(), "data_parallel".to_owned()),
@@ -107,7 +108,7 @@ fn start_monitor(arguments: &Arguments, rank: i32, ranks: i32, rank_store: MpiRa
         run: Some("data-parallel".to_owned()),
         output_dir: Some(arguments.out.clone()),
         rank_store: Some(SharedRankStore::new(rank_store)),
-        // Every rank prints its own account.
+        // Every rank prints its own report.
         quiet: true,
         ..Options::default()
     };

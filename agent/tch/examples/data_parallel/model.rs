@@ -1,4 +1,4 @@
-//! What is trained: a network of two layers, on examples that depend on the step alone.
+//! The trained model: a network of two layers, with examples that depend only on the step.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -30,14 +30,14 @@ impl Model {
         &self.variables
     }
 
-    /// In the order of their names, which is the same on every rank; `VarStore` promises none.
+    /// Returns the parameters by name, so that every rank has the same order; `VarStore` guarantees none.
     pub(crate) fn parameters(&self) -> Vec<Tensor> {
         let mut named: Vec<(String, Tensor)> = self.variables.variables().into_iter().collect();
         named.sort_by(|(a, _), (b, _)| a.cmp(b));
         named.into_iter().map(|(_, tensor)| tensor).collect()
     }
 
-    /// The mean loss over this rank's part of a step's batch.
+    /// Returns the mean loss over this rank's part of a step's batch.
     pub(crate) fn loss(&self, step: u64, batch: i64, rank: i64, ranks: i64) -> Tensor {
         let part = batch / ranks;
         let inputs = wave(step as i64, batch, INPUTS, 0.37).narrow(0, rank * part, part);
@@ -45,7 +45,7 @@ impl Model {
         self.net.forward(&inputs).mse_loss(&targets, tch::Reduction::Mean)
     }
 
-    /// Of the bits of every parameter.
+    /// Hashes the bits of every parameter.
     pub(crate) fn hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for parameter in self.parameters() {
@@ -58,7 +58,7 @@ impl Model {
     }
 }
 
-/// Numbers that look like noise and are the same everywhere: no generator is shared between processes.
+/// Returns numbers that look like noise but are equal in all processes, without a shared generator.
 fn wave(step: i64, rows: i64, columns: i64, frequency: f64) -> Tensor {
     let places = Tensor::arange(rows * columns, (Kind::Double, Device::Cpu)) + (step * rows * columns) as f64;
     (places * frequency).sin().to_kind(Kind::Float).view([rows, columns])

@@ -1,4 +1,4 @@
-//! Captures of steps that were asked for on the command line.
+//! Captures of the steps requested on the command line.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use anyhow::{Context as _, Result};
 use trainmon_tch::trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan, Notices};
 use trainmon_tch::{Capture, CaptureOptions};
 
-/// What is captured where nothing is configured.
+/// The default capture config.
 const USUAL: &str =
     r#"{"task": "statistics", "level": "mix", "risk_level": "ALL", "statistics": {"summary_mode": "md5"}}"#;
 
-/// The steps to capture, and how.
+/// The steps to capture, and the plan of their captures.
 pub(crate) struct Captures {
     steps: Vec<u64>,
     plan: Arc<CapturePlan>,
@@ -20,7 +20,7 @@ pub(crate) struct Captures {
 impl Captures {
     pub(crate) fn new(steps: &[u64], to: &Path, config: Option<&Path>) -> Result<Self> {
         let text = match config {
-            Some(file) => std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?,
+            Some(file) => std::fs::read_to_string(file).with_context(|| format!("cannot read `{}`", file.display()))?,
             None => USUAL.to_owned(),
         };
         let name = config.map_or_else(String::new, |file| file.display().to_string());
@@ -32,7 +32,7 @@ impl Captures {
         Ok(Self { steps: steps.to_vec(), plan: Arc::new(CapturePlan::new(config)) })
     }
 
-    /// A capture, if this step is asked for.
+    /// Begins a capture if this step is requested.
     pub(crate) fn begin(&self, step: u64) -> Result<Option<Capture>> {
         if !self.steps.contains(&step) {
             return Ok(None);
@@ -43,13 +43,13 @@ impl Captures {
     }
 }
 
-/// A capture that was made.
+/// A finished capture.
 pub(crate) struct Finished {
     pub(crate) step: u64,
     pub(crate) entries: usize,
-    /// The directory of its rank.
+    /// The directory of the rank.
     pub(crate) directory: PathBuf,
-    /// Where an earlier run's capture of the same step is now.
+    /// The new path of an earlier run's capture of the same step.
     pub(crate) earlier: Option<PathBuf>,
 }
 

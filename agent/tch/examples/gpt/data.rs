@@ -1,5 +1,5 @@
-//! The text to learn, character by character: this project's documents as they once were, so that two trainings are the same
-//! whatever was written in between.
+//! The text to learn, character by character: an old version of this project's documents, so that trainings stay the
+//! same when the documents change.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -8,12 +8,12 @@ use anyhow::{Context as _, Result};
 use flate2::read::GzDecoder;
 use tch::Tensor;
 
-/// README.md and docs/, one file after the other, a NUL in place of each character outside ASCII; gzip.
+/// README.md and docs/, concatenated and compressed with gzip; a NUL replaces each character outside ASCII.
 const TEXT: &[u8] = include_bytes!("text.txt.gz");
-/// The share of the text that is kept back for validation: its end, one contiguous piece.
+/// The share of the text for validation: one contiguous piece at its end.
 const VALIDATION_SHARE: f64 = 0.1;
 
-/// A text as numbers, split in two.
+/// A text as numbers, split for training and validation.
 pub(crate) struct Corpus {
     pub(crate) vocabulary: i64,
     pub(crate) training: Vec<i64>,
@@ -21,10 +21,10 @@ pub(crate) struct Corpus {
 }
 
 impl Corpus {
-    /// The text that comes with the demo.
+    /// Unpacks the demo's text.
     pub(crate) fn unpack() -> Result<Self> {
         let mut text = Vec::new();
-        GzDecoder::new(TEXT).read_to_end(&mut text).context("the demo's text is damaged")?;
+        GzDecoder::new(TEXT).read_to_end(&mut text).context("the text of the demo is damaged")?;
         let alphabet: Vec<u8> = text.iter().copied().collect::<BTreeSet<u8>>().into_iter().collect();
         let mut number = [0; 256];
         for (index, &byte) in alphabet.iter().enumerate() {
@@ -36,7 +36,7 @@ impl Corpus {
     }
 }
 
-/// Draws batches of windows from a text, the same ones for the same seed.
+/// Draws batches of windows from a text; the same seed draws the same windows.
 pub(crate) struct Batches {
     state: u64,
     size: usize,
@@ -48,7 +48,7 @@ impl Batches {
         Self { state: seed, size, context }
     }
 
-    /// Inputs, and the same windows one character later.
+    /// Draws inputs, and the same windows one character later as targets.
     pub(crate) fn draw(&mut self, text: &[i64]) -> (Tensor, Tensor) {
         let (mut inputs, mut targets) = (Vec::new(), Vec::new());
         for _window in 0..self.size {
@@ -60,7 +60,7 @@ impl Batches {
         (Tensor::from_slice(&inputs).view(shape), Tensor::from_slice(&targets).view(shape))
     }
 
-    /// `SplitMix64`: small, and good enough to pick windows.
+    /// Returns the next number of `SplitMix64`, which is small and good enough to select windows.
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;

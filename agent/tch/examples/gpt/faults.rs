@@ -1,4 +1,4 @@
-//! Faults on order: what a training run dies of, at a step of your choice.
+//! Injected faults: common reasons why a training fails, at a step of your choice.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -6,24 +6,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tch::Tensor;
 
-/// How much larger the loss is at a spike.
+/// The factor of the loss at a spike.
 const SPIKE_FACTOR: f64 = 50.0;
-/// What a drifting layer's weights are multiplied by in each step.
+/// The factor of a drifting layer's weights in each step.
 const DRIFT_FACTOR: f64 = 1.01;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FaultKind {
-    /// The loss times 50, for one step.
+    /// Multiplies the loss by 50 in one step.
     Spike,
-    /// A NaN in one attention output, for one step.
+    /// Puts a NaN into one attention output in one step.
     Nan,
-    /// One layer gets zero gradients from then on.
+    /// Gives one layer zero gradients from this step on.
     Dead,
-    /// One layer's weights grow by 1 % per step from then on.
+    /// Makes one layer's weights grow by 1 % per step from this step on.
     Drift,
 }
 
-/// A fault and the step it begins at, written `spike@200`.
+/// A fault and its first step, written `spike@200`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     kind: FaultKind,
@@ -34,15 +34,15 @@ impl FromStr for Fault {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (kind, step) = text.split_once('@').ok_or("write it as kind@step, say spike@200")?;
+        let (kind, step) = text.split_once('@').ok_or("write it as `kind@step`, for example `spike@200`")?;
         let kind = match kind {
             "spike" => FaultKind::Spike,
             "nan" => FaultKind::Nan,
             "dead" => FaultKind::Dead,
             "drift" => FaultKind::Drift,
-            other => return Err(format!("unknown fault `{other}`: spike, nan, dead or drift")),
+            other => return Err(format!("unknown fault `{other}`: use `spike`, `nan`, `dead` or `drift`")),
         };
-        let step = step.parse().map_err(|why| format!("`{step}` is no step: {why}"))?;
+        let step = step.parse().map_err(|why| format!("`{step}` is not a step: {why}"))?;
         Ok(Self { kind, step })
     }
 }
@@ -52,13 +52,13 @@ impl Fault {
         match self.kind {
             FaultKind::Spike => "injected: the loss times 50",
             FaultKind::Nan => "injected: a NaN in an attention output",
-            FaultKind::Dead => "injected: blocks.2.mlp gets no gradient any more",
-            FaultKind::Drift => "injected: the weights of blocks.2.mlp grow by 1 % per step",
+            FaultKind::Dead => "injected: `blocks.2.mlp` no longer gets a gradient",
+            FaultKind::Drift => "injected: the weights of `blocks.2.mlp` grow by 1 % per step",
         }
     }
 }
 
-/// Switches the model's own faults, from outside.
+/// Switches for the faults within the model.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Switches {
     poisoned_attention: Arc<AtomicBool>,
@@ -66,7 +66,7 @@ pub(crate) struct Switches {
 }
 
 impl Switches {
-    /// The attention's output, with a NaN in it if one is due.
+    /// Returns the attention's output, with a NaN if one is due.
     pub(crate) fn attention_output(&self, output: Tensor) -> Tensor {
         if !self.poisoned_attention.swap(false, Ordering::Relaxed) {
             return output;
@@ -76,7 +76,7 @@ impl Switches {
         output + poison
     }
 
-    /// The layer's output: the same values, but no gradient flows back once the layer is dead.
+    /// Returns the layer's output. Its values do not change, but a dead layer gets no gradient.
     pub(crate) fn layer_output(&self, output: Tensor) -> Tensor {
         if !self.dead_layer.load(Ordering::Relaxed) {
             return output;
@@ -98,13 +98,13 @@ impl Faults {
         Self { faults, switches: Switches::default() }
     }
 
-    /// What goes wrong from this step on, for the progress line.
+    /// Describes the faults that begin at this step, for the progress line.
     pub(crate) fn beginning_at(&self, step: u64) -> Option<String> {
         let words: Vec<&str> = self.faults.iter().filter(|fault| fault.step == step).map(Fault::in_words).collect();
         (!words.is_empty()).then(|| words.join(", "))
     }
 
-    /// Sets the model's switches for this step, and lets the weights of a layer drift.
+    /// Sets the model's switches for this step, and scales the weights of a drifting layer.
     pub(crate) fn begin_step(&self, step: u64, layer: &[Tensor]) {
         self.switches.poisoned_attention.store(self.strikes(FaultKind::Nan, step), Ordering::Relaxed);
         self.switches.dead_layer.store(self.lasts(FaultKind::Dead, step), Ordering::Relaxed);

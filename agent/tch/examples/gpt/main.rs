@@ -1,6 +1,6 @@
-//! Trains a small GPT on this project's documents, with trainmon watching.
+//! Trains a small GPT on this project's documents, watched by trainmon.
 
-#![expect(clippy::print_stdout, reason = "a program for people to look at")]
+#![expect(clippy::print_stdout, reason = "this program prints its progress")]
 
 mod captures;
 mod data;
@@ -30,28 +30,28 @@ struct Arguments {
     /// Optimizer steps
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     steps: u64,
-    /// Break the training: spike@STEP, nan@STEP, dead@STEP or drift@STEP; may be repeated
+    /// Inject a fault: spike@STEP, nan@STEP, dead@STEP or drift@STEP; may be repeated
     #[arg(long, value_name = "FAULT@STEP")]
     inject: Vec<Fault>,
-    /// What is watched [default: configs/demo.json]
+    /// Config file [default: configs/demo.json]
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Where the CSV files go [default: `monitor_output` here, unless the config says otherwise]
+    /// Directory of the CSV files [default: the config's, else `monitor_output`]
     #[arg(long)]
     out: Option<PathBuf>,
     /// Capture every operator of this step, forward and backward, into --capture-to
     #[arg(long, value_name = "STEP", conflicts_with = "measure_overhead")]
     capture: Vec<u64>,
-    /// Where the captures go, each in a directory of its step
+    /// Directory of the captures, with a subdirectory per step
     #[arg(long, value_name = "DIR", default_value = "capture_output")]
     capture_to: PathBuf,
-    /// What is captured: a config with a `task` key [default: statistics with checksums, operators and modules]
+    /// Capture config, with a `task` key [default: statistics with checksums, operators and modules]
     #[arg(long, value_name = "FILE", requires = "capture")]
     capture_config: Option<PathBuf>,
     /// Train without trainmon
     #[arg(long, conflicts_with = "measure_overhead")]
     no_monitor: bool,
-    /// Train with and without trainmon in turn, and print what watching costs
+    /// Train alternately with and without trainmon, and print the overhead
     #[arg(long, conflicts_with = "inject")]
     measure_overhead: bool,
 }
@@ -61,7 +61,7 @@ fn main() -> Result<()> {
     let root = repository_root()?;
     let corpus = Corpus::unpack()?;
     println!(
-        "text: {} characters, alphabet of {}; {} more are kept for validation",
+        "text: {} characters for training (alphabet of {}), {} for validation",
         corpus.training.len(),
         corpus.vocabulary,
         corpus.validation.len()
@@ -73,15 +73,15 @@ fn main() -> Result<()> {
     }
 }
 
-/// Where this crate was built from.
+/// Returns the repository from which this crate was built.
 fn repository_root() -> Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    root.canonicalize().with_context(|| format!("the sources are no longer at {}", root.display()))
+    root.canonicalize().with_context(|| format!("cannot find the sources at `{}`", root.display()))
 }
 
 fn start_monitor(arguments: &Arguments, root: &Path) -> Result<Monitor> {
     let file = arguments.config.clone().unwrap_or_else(|| root.join("configs/demo.json"));
-    let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read `{}`", file.display()))?;
     let parsed = Config::parse_for_training(&text, &file.display().to_string(), &|name| std::env::var(name).ok())?;
     for warning in &parsed.warnings {
         println!("{warning}");
@@ -90,11 +90,11 @@ fn start_monitor(arguments: &Arguments, root: &Path) -> Result<Monitor> {
     if let Some(out) = &arguments.out {
         config.csv.iter_mut().chain([&mut config.csv_layout]).for_each(|csv| csv.output_dir = Some(out.clone()));
     }
-    // The example has words of its own, for the beginning and the end.
+    // The example prints its own messages at the start and the end.
     let options = Options {
         program: Some("demo".to_owned()),
         quiet: true,
-        // Edited while the demo runs, it asks for captures.
+        // You can edit it while the demo runs to request captures.
         config_file: Some(file.into()),
         ..Options::default()
     };

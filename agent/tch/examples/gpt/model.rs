@@ -1,4 +1,4 @@
-//! A small GPT: learned positions, pre-norm blocks, tied to nothing.
+//! A small GPT with learned positions, pre-norm blocks and untied weights.
 
 use tch::nn::{self, Module, VarStore};
 use tch::{Kind, Tensor};
@@ -6,7 +6,7 @@ use trainmon_tch::Watch;
 
 use crate::faults::Switches;
 
-/// The model's size: 1.3 million parameters with an alphabet of a hundred characters.
+/// The context length. With an alphabet of 100 characters, the model has 1.3 million parameters.
 pub(crate) const CONTEXT: i64 = 64;
 const BLOCKS: usize = 4;
 const WIDTH: i64 = 160;
@@ -82,7 +82,7 @@ pub(crate) struct Gpt {
 }
 
 impl Gpt {
-    /// Makes the variables in `vs`. The initial values come from libtorch's generator.
+    /// Creates the variables in `vs`. The initial values come from libtorch's generator.
     pub(crate) fn new(vs: &VarStore, vocabulary: i64, faults: &Switches) -> Self {
         let root = vs.root();
         let linear = |path: nn::Path<'_>, from, to| nn::linear(path, from, to, nn::LinearConfig::default());
@@ -116,7 +116,7 @@ impl Gpt {
         Self { tokens, positions, blocks, norm, head }
     }
 
-    /// The same model, with the attention and the MLP of every block watched.
+    /// Returns the same model with the attention and the MLP of every block watched.
     pub(crate) fn watched(mut self, watch: &Watch) -> Self {
         let wrap = |name: &str, module| -> Box<dyn Module> { Box::new(watch.module(name, Boxed(module))) };
         self.blocks = std::mem::take(&mut self.blocks)
@@ -131,7 +131,7 @@ impl Gpt {
         self
     }
 
-    /// The mean cross entropy of the characters to come, in nats.
+    /// Returns the mean cross entropy of the next characters, in nats.
     pub(crate) fn loss(&self, inputs: &Tensor, targets: &Tensor) -> Tensor {
         let mut hidden = self.tokens.forward(inputs) + &self.positions;
         for block in &self.blocks {
@@ -142,7 +142,7 @@ impl Gpt {
     }
 }
 
-/// tch implements `Module` for no box.
+/// A module in a box, for which tch does not implement `Module`.
 #[derive(Debug)]
 struct Boxed(Box<dyn Module>);
 

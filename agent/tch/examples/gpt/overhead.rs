@@ -1,4 +1,4 @@
-//! What watching costs: the same training with and without it, in alternating blocks of one process.
+//! The overhead of trainmon: the same training with and without it, in alternating blocks of one process.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use crate::data::Corpus;
 use crate::faults::Faults;
 use crate::trainer::Trainer;
 
-/// Short enough that both kinds of block meet the same weather on a shared machine: it changes within a second.
+/// Short blocks, so that both kinds run under the same load: on a shared machine it changes within a second.
 const STEPS_PER_BLOCK: u64 = 1;
-/// Page faults, thread pools, first allocations.
+/// Blocks before the measurement, for page faults, thread pools and first allocations.
 const WARM_UP_BLOCKS: u64 = 10;
 
 /// Trains twice, `steps` steps each, in alternating blocks, and prints the comparison.
@@ -21,7 +21,7 @@ pub(crate) fn measure(corpus: &Corpus, steps: u64, monitor: &Monitor) -> Result<
     let mut plain = Trainer::new(corpus, steps, Faults::default(), None)?;
     let mut watched = Trainer::new(corpus, steps, Faults::default(), Some(monitor.clone()))?;
     let blocks = (steps / STEPS_PER_BLOCK).max(2);
-    println!("{blocks} pairs of blocks of {STEPS_PER_BLOCK} steps, with and without trainmon, in turn");
+    println!("pairs of blocks with and without trainmon: {blocks}, steps per block: {STEPS_PER_BLOCK}");
     let mut found = Comparison::default();
     let mut floor = None;
     for block in 0..WARM_UP_BLOCKS + blocks {
@@ -47,7 +47,7 @@ pub(crate) fn measure(corpus: &Corpus, steps: u64, monitor: &Monitor) -> Result<
 
 fn bytes_per_step(monitor: &Monitor) -> u64 {
     let cost = monitor.cost();
-    // The first step has no duration and so is not counted.
+    // The first step has no duration, so it is not counted.
     cost.bytes_read / (cost.steps + 1)
 }
 
@@ -60,12 +60,12 @@ fn time_block(trainer: &mut Trainer<'_>) -> Result<Vec<Duration>> {
     (0..STEPS_PER_BLOCK).map(step).collect()
 }
 
-/// Step times of both trainings, and what reading alone takes.
+/// The step times of both trainings, and the times of reading alone.
 #[derive(Default)]
 struct Comparison {
     without: Vec<Duration>,
     with: Vec<Duration>,
-    /// Of the medians of each pair of blocks.
+    /// The ratios of the medians of each pair of blocks.
     ratios: Vec<f64>,
     floor: Vec<Duration>,
 }
@@ -97,18 +97,18 @@ impl Comparison {
         println!("trainmon's own work           {:8.3} ms, {share:.2} % of the step", milliseconds(own));
         let export = cost.phases.iter().filter(|(phase, ..)| !phase.is_in_step());
         let export: Duration = export.map(|(_, median, _)| *median).sum();
-        println!("an exporter's, beside it      {:8.3} ms per step, in a thread of its own", milliseconds(export));
+        println!("exporter's work               {:8.3} ms per step, in a separate thread", milliseconds(export));
         let mebibytes = bytes_per_step(monitor) as f64 / f64::from(1 << 20);
         let ratio = own.as_secs_f64() / floor.as_secs_f64();
         println!(
-            "reading {mebibytes:6.1} MiB            {:8.3} ms, read-only, as cold: trainmon takes {ratio:.2} times that",
+            "reading {mebibytes:6.1} MiB            {:8.3} ms, read-only, equally cold; trainmon takes {ratio:.2} times as long",
             milliseconds(floor)
         );
     }
 }
 
-/// Tensors of the model's sizes, as many bytes as trainmon reads in a step. Between two passes a training runs, so they
-/// are as cold as the tensors it reads.
+/// Tensors of the model's sizes, with as many bytes as trainmon reads in a step. A training runs between two passes, so
+/// they are as cold as the tensors that trainmon reads.
 struct Floor(Vec<Vec<f32>>);
 
 impl Floor {

@@ -1,4 +1,4 @@
-//! What the user sees: a progress line, and the closing words.
+//! The output for the user: a progress line, and a summary at the end.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Instant;
@@ -10,12 +10,12 @@ use trainmon_tch::Monitor;
 use crate::captures::Finished;
 use crate::trainer::Figures;
 
-/// On a terminal the line is redrawn every step; elsewhere one line in this many steps is printed.
+/// The interval of printed lines. A terminal shows one line instead, redrawn in every step.
 const STEPS_PER_LINE: u64 = 10;
 
 /// The progress of a training.
 pub(crate) struct Progress {
-    /// Steps are numbered from 0 here as everywhere else: in the CSV files, on the page, in the faults' `spike@200`.
+    /// The number of the last step. Steps begin at 0, as in the CSV files, on the page and in `spike@200`.
     last_step: u64,
     start: Instant,
     monitor: Option<Monitor>,
@@ -42,7 +42,7 @@ impl Progress {
         if self.is_terminal {
             let end = if note.is_some() || step == last { "\n" } else { "" };
             print!("\r\x1b[2K{line}{end}");
-            // A progress line that cannot be drawn is no reason to stop training.
+            // Training continues if the progress line cannot be drawn.
             drop(std::io::stdout().flush());
         } else if note.is_some() || step.is_multiple_of(STEPS_PER_LINE) || step == last {
             println!("{line}");
@@ -50,12 +50,12 @@ impl Progress {
     }
 }
 
-/// What was written, where, what it cost, and what to open.
+/// Prints the report, the output locations, and commands to continue with.
 pub(crate) fn show_closing_words(report: Option<&Report>, captures: &[Finished]) {
     if let Some(report) = report {
         println!("\n{report}");
         if !report.balances() {
-            println!("the books do not balance: please report this");
+            println!("the counters are inconsistent; this is a bug in trainmon: please report it");
         }
     }
     let sinks = report.map_or(&[][..], |report| &report.sinks);
@@ -64,8 +64,8 @@ pub(crate) fn show_closing_words(report: Option<&Report>, captures: &[Finished])
     }
     for sink in sinks {
         let what = match sink.name {
-            "csv" => "one CSV file per signal, a row per tensor and step; steps.csv has the run's own curves",
-            "prometheus" => "the live page, and Prometheus' page; they are there while a training runs",
+            "csv" => "one CSV file per signal with a row per tensor and step; `steps.csv` has the values of each step",
+            "prometheus" => "the live page and the scrape page, available while a training runs",
             _ => "its output",
         };
         for place in &sink.whereabouts {
@@ -77,16 +77,16 @@ pub(crate) fn show_closing_words(report: Option<&Report>, captures: &[Finished])
     }
 }
 
-/// Where a capture is, and the command that compares it.
+/// Prints the location of a capture and the command that compares it.
 fn show_capture(Finished { step, entries, directory, earlier }: &Finished) {
     let here = directory.display().to_string();
-    println!("  {here}  (capture of step {step}: {entries} calls)");
+    println!("  {here}  (capture of step {step}, calls: {entries})");
     match earlier {
         Some(earlier) => {
             let earlier = earlier.display().to_string();
-            println!("  {earlier}  (the capture that an earlier run left there)");
+            println!("  {earlier}  (an earlier run's capture of this step)");
             println!("  to compare both: trainmon compare {} {}", shell_word(&here), shell_word(&earlier));
         }
-        None => println!("  to compare it with another run's: trainmon compare {} OTHER", shell_word(&here)),
+        None => println!("  to compare it with that of another run: trainmon compare {} OTHER", shell_word(&here)),
     }
 }

@@ -1,4 +1,4 @@
-//! The training loop's body: what one optimizer step is.
+//! The body of the training loop: one optimizer step.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const CLIP_NORM: f64 = 1.0;
 const SEED: u64 = 1337;
 const VALIDATION_BATCHES: usize = 16;
 
-/// A model in training, with or without a watch over it.
+/// A model in training, with or without a watch.
 pub(crate) struct Trainer<'a> {
     corpus: &'a Corpus,
     vs: VarStore,
@@ -33,18 +33,18 @@ pub(crate) struct Trainer<'a> {
     step: u64,
 }
 
-/// What one step gave.
+/// The results of one step.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub(crate) step: u64,
     pub(crate) loss: f64,
     pub(crate) grad_norm: f64,
-    /// What was out of the ordinary.
+    /// Unusual events in the step.
     pub(crate) note: Option<String>,
 }
 
 impl<'a> Trainer<'a> {
-    /// A model that will be trained for `steps` steps. Every call makes the same one.
+    /// Creates a model to train for `steps` steps. Every call creates the same model.
     pub(crate) fn new(corpus: &'a Corpus, steps: u64, faults: Faults, monitor: Option<Monitor>) -> Result<Self> {
         tch::manual_seed(SEED as i64);
         let vs = VarStore::new(Device::Cpu);
@@ -56,7 +56,7 @@ impl<'a> Trainer<'a> {
             Some(watch) => net.watched(watch),
             None => net,
         };
-        // In the order of their names: tch's map has another one in every run.
+        // Sorted by name, because the order of tch's map differs between runs.
         let drifting: BTreeMap<_, _> =
             vs.variables().into_iter().filter(|(name, _)| name.starts_with(DRIFTING)).collect();
         let drifting = drifting.into_values().collect();
@@ -64,12 +64,12 @@ impl<'a> Trainer<'a> {
         Ok(Self { corpus, vs, net, optimizer, watch, batches, faults, drifting, steps, step: 0 })
     }
 
-    /// Parameters of the model.
+    /// The number of the model's parameters.
     pub(crate) fn parameters(&self) -> usize {
         self.vs.trainable_variables().iter().map(Tensor::numel).sum()
     }
 
-    /// One optimizer step over two micro-batches.
+    /// Makes one optimizer step over two micro-batches.
     pub(crate) fn step(&mut self) -> Result<Figures> {
         let step = self.step;
         self.faults.begin_step(step, &self.drifting);
@@ -92,7 +92,8 @@ impl<'a> Trainer<'a> {
         Ok(Figures { step, loss, grad_norm, note })
     }
 
-    /// A gradient that is not finite would ruin the weights for good: such a step is left out, as loss scalers do.
+    /// Makes the optimizer's step. A step with a non-finite gradient is skipped, as by loss scalers, because it would
+    /// ruin the weights.
     fn optimizer_step(&mut self, loss: f64, is_skipped: bool) -> Result<()> {
         let take = |optimizer: &mut Optimizer| if is_skipped { Ok(()) } else { optimizer.step() };
         match &mut self.watch {
@@ -106,7 +107,7 @@ impl<'a> Trainer<'a> {
         Ok(())
     }
 
-    /// Linear warm-up, then half a cosine down to a tenth.
+    /// Returns the learning rate: linear warm-up, then half a cosine down to a tenth.
     fn learning_rate(&self) -> f64 {
         if self.step < WARM_UP_STEPS {
             return PEAK_LEARNING_RATE * (self.step + 1) as f64 / WARM_UP_STEPS as f64;
@@ -116,7 +117,7 @@ impl<'a> Trainer<'a> {
         PEAK_LEARNING_RATE * (0.1 + 0.45 * (1.0 + (std::f64::consts::PI * progress).cos()))
     }
 
-    /// The loss on text the model was not trained on.
+    /// Returns the loss on the validation text.
     pub(crate) fn validation_loss(&self) -> Result<f64> {
         let mut batches = Batches::new(SEED + 1, BATCH, CONTEXT as usize);
         tch::no_grad(|| {
@@ -129,7 +130,7 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// Sizes of the parameters in elements, for the read-only floor.
+    /// Returns the number of elements of each parameter, for the read-only pass.
     pub(crate) fn parameter_sizes(&self) -> Vec<usize> {
         self.vs.trainable_variables().iter().map(Tensor::numel).collect()
     }
@@ -141,7 +142,7 @@ impl<'a> Trainer<'a> {
         pairs.into_iter().all(|(mine, theirs)| bits(&mine).equal(&bits(&theirs)))
     }
 
-    /// Ends the training and hands the watch back.
+    /// Ends the training and returns the watch.
     pub(crate) fn into_watch(self) -> Option<Watch> {
         self.watch
     }

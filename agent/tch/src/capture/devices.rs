@@ -1,4 +1,5 @@
-//! Tensors on devices: their numbers are found there, and told when they have arrived. Nothing waits before the step's end.
+//! Tensors on devices: the device computes their statistics, which are added to the capture when they arrive. Nothing
+//! waits for them before the step's end.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -13,14 +14,14 @@ use trainmon_capture::{Later, Session};
 use crate::device::{InFlight, SharedStatistics};
 use crate::ffi::{Description, TensorRef, unobserved};
 
-/// How long the end of a step waits for a device that does not answer.
+/// The longest time that the end of a step waits for a device.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What measures on devices in this step, and what is under way.
+/// The device statistics of a captured step, and the transfers in progress.
 pub(super) struct Devices {
     statistics: SharedStatistics,
-    /// Whether what lies on the host goes this way, too.
+    /// Whether host tensors use this path too.
     is_for_all: bool,
     under_way: Mutex<VecDeque<Transfer>>,
 }
@@ -30,7 +31,7 @@ struct Transfer {
     awaited: Vec<Awaited>,
 }
 
-/// A tensor whose numbers are under way.
+/// A tensor whose statistics have not arrived yet.
 struct Awaited {
     later: Later,
     dtype: Dtype,
@@ -48,12 +49,12 @@ impl Devices {
         Self { statistics, is_for_all, under_way: Mutex::default() }
     }
 
-    /// A part begins.
+    /// Begins the launch of one part's tensors.
     pub(super) fn launch(&self) -> Launch<'_> {
         Launch { devices: self, tensors: Vec::new() }
     }
 
-    /// Tells all that is under way. Waits for it: the step has ended.
+    /// Waits for all transfers after the end of the step, and adds their statistics to the capture.
     pub(super) fn finish(&self, session: &Session) {
         let deadline = Instant::now() + LONGEST_WAIT;
         let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,13 +64,13 @@ impl Devices {
             tell_arrived(session, &mut under_way);
         }
         if !under_way.is_empty() {
-            session.note_error("device", "it did not deliver all numbers in time: they are null", &[]);
+            session.note_error("device", "some statistics did not arrive in time; they are null", &[]);
             under_way.clear();
         }
     }
 }
 
-/// Tells what has arrived. Asks, never waits.
+/// Adds the statistics that have arrived to the capture. Never waits.
 fn tell_arrived(session: &Session, under_way: &mut VecDeque<Transfer>) {
     while under_way.front().is_some_and(|transfer| transfer.results.is_ready().unwrap_or(true)) {
         if let Some(transfer) = under_way.pop_front() {
@@ -85,7 +86,7 @@ impl Transfer {
         }
         let rows = self.results.rows();
         if rows.len() < self.awaited.len() {
-            session.note_error("device", "its statistics came without some tensors: their numbers are null", &[]);
+            session.note_error("device", "the statistics of some tensors are missing; they are null", &[]);
         }
         for (awaited, row) in self.awaited.iter().zip(rows) {
             let stats = row.stats(awaited.dtype, awaited.shape);
@@ -95,18 +96,18 @@ impl Transfer {
 }
 
 impl Launch<'_> {
-    /// Whether a tensor goes this way: on a device, in plain memory.
+    /// Whether a tensor uses this path: it is on a device and strided.
     pub(super) fn takes(&self, description: &Description<'_>) -> bool {
         (!description.is_on_host() || self.devices.is_for_all) && description.is_strided()
     }
 
-    /// Takes a tensor whose numbers are all that is wanted.
+    /// Adds a tensor of which only statistics are requested.
     pub(super) fn add(&mut self, tensor: TensorRef<'_>, later: Later, dtype: Dtype, shape: Shape) {
         self.tensors.push((tensor.as_tensor().shallow_clone(), Awaited { later, dtype, shape }));
     }
 
-    /// Launches the numbers as they are now: what is queued on the device later may overwrite the tensors. One batch for each
-    /// device; the copies of the results to the host are under way when this returns.
+    /// Launches the measurements of the current values; work queued on the device later may overwrite the tensors.
+    /// There is one batch per device. On return, the results are being copied to the host.
     pub(super) fn go(self, session: &Session) {
         if self.tensors.is_empty() {
             return;
@@ -122,7 +123,7 @@ impl Launch<'_> {
     }
 }
 
-/// Launches tensors together; one by one, if one of them cannot be measured.
+/// Launches tensors together, or one by one if one of them cannot be measured.
 fn launch_batch(
     statistics: &SharedStatistics,
     session: &Session,
@@ -149,7 +150,7 @@ fn plan() -> DevicePlan {
     DevicePlan::of(Request { statistics: numbers.into_iter().collect::<StatisticSet>(), eps: 0.0 })
 }
 
-/// A copy in the host's memory: of that a checksum or a file can be made. Waits for the device.
+/// Copies a tensor to the host, for its checksum or file. Waits for the device.
 pub(super) fn on_host(tensor: TensorRef<'_>) -> Option<Tensor> {
     unobserved(|| tch::no_grad(|| tensor.as_tensor().f_to_device(Device::Cpu))).ok()
 }

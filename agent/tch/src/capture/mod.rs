@@ -1,13 +1,13 @@
-//! Captures: what every operator of a step takes in and gives out, forward and backward, in msprobe's files.
+//! Captures: the inputs and outputs of every operator of a step, forward and backward, in msprobe's files.
 //!
 //! ```text
 //! torch's observers (shim/record.cpp) ─▶ Active: names, scope ─▶ Entry (trainmon-capture) ─▶ record file ─▶ dump.json
 //! Watched modules (watch/module.rs) ──▶ around_module ─────────────▲
 //! ```
 //!
-//! An operator that torch itself writes as others (`linear`) is captured as these (`addmm`, `t`); what runs inside another, and
-//! what a backward computes with, is not captured. Reading a tensor calls no operator of torch: nothing is captured of the
-//! capture itself, and no number of the training changes. What runs on a device to find a tensor's numbers is not observed.
+//! An operator that torch decomposes (`linear`) is captured as its parts (`addmm`, `t`). Calls within another operator,
+//! and the operators of a backward, are not captured. Reading a tensor calls no operator of torch, so a capture never
+//! contains itself and never changes the training's numbers. Observers are paused while a device computes statistics.
 
 mod devices;
 mod modules;
@@ -29,46 +29,46 @@ pub(crate) use self::modules::around_module;
 pub use self::options::CaptureOptions;
 use crate::ffi::{CallData, OperatorObserver, OperatorValues, Recording};
 
-/// A capture cannot begin; the training goes on without.
+/// The reason why a capture cannot begin; training continues without it.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureBeginError {
-    /// The directory, or the record file.
+    /// The directory or the record file cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Another capture is at work in this process, or libtorch refuses its observers.
-    #[error("the operators cannot be observed: {message}")]
+    /// Another capture is running in this process, or libtorch rejects the observers.
+    #[error("cannot observe the operators: {message}")]
     Observe {
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// What is held against an earlier capture is called anew with its tensors, which torch's observers cannot.
-    #[error("the task `diff_check` is PyTorch's; capture with `summary_mode` `md5` and use `trainmon compare`")]
+    /// The task calls operators again with the tensors of an earlier capture, which torch's observers cannot do.
+    #[error("the task `diff_check` requires PyTorch: set `summary_mode` to `md5` and run `trainmon compare`")]
     DiffCheck,
-    /// What a tch training has no names for.
-    #[error("a capture of the level `{level}` saves values that a script names; tch has `L0`, `L1`, `L2` and `mix`")]
+    /// The level captures values by names that a tch training lacks.
+    #[error("tch does not support the level `{level}`, which saves named values: use `L0`, `L1`, `L2` or `mix`")]
     Level {
         /// The level.
         level: &'static str,
     },
 }
 
-/// A capture of one step of this process: it begins here and ends with [`finish`](Self::finish).
+/// A capture of one step of this process, from [`begin`](Self::begin) to [`finish`](Self::finish).
 ///
-/// The levels `L1` and `L2` are operators, `L0` is watched modules ([`Watched`](crate::Watched)), `mix` both. Operators are
-/// called `Aten.<operator>.<overload>.<k>.forward` and `….backward`.
+/// The levels `L1` and `L2` capture operators, `L0` captures watched modules ([`Watched`](crate::Watched)), and `mix`
+/// captures both. Operators are named `Aten.<operator>.<overload>.<k>.forward` and `….backward`.
 #[derive(Debug)]
 pub struct Capture {
     active: Arc<Active>,
     recording: Option<Recording>,
 }
 
-/// What callbacks need.
+/// The state that callbacks use.
 struct Active {
     session: Session,
     devices: Devices,
-    /// No other capture of this process has it.
+    /// The number of the capture, unique in this process.
     number: u64,
-    /// Whether Rust's call stacks are wanted.
+    /// Whether Rust's call stacks are recorded.
     has_stacks: bool,
 }
 
@@ -78,11 +78,11 @@ impl fmt::Debug for Active {
     }
 }
 
-/// The capture that modules tell of their calls.
+/// The running capture, to which modules report their calls.
 static CURRENT: RwLock<Option<Arc<Active>>> = RwLock::new(None);
-/// Whether there is one: all that a module's call costs while there is none.
+/// Whether a capture is running. Without one, reading this flag is the only cost of a module's call.
 static IS_ON: AtomicBool = AtomicBool::new(false);
-/// Captures begun so far.
+/// The number of captures begun so far.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 
 fn current() -> Option<Arc<Active>> {
@@ -98,7 +98,7 @@ fn set_current(active: Option<Arc<Active>>) {
 }
 
 impl Capture {
-    /// Begins the capture of a step: every operator of every thread from here on.
+    /// Begins the capture of a step: it contains every operator of every thread from now on.
     ///
     /// # Errors
     /// See [`CaptureBeginError`].
@@ -115,9 +115,9 @@ impl Capture {
         if plan.config().task == CaptureTask::DiffCheck {
             return Err(CaptureBeginError::DiffCheck);
         }
-        // Before anything is written.
+        // Checked before anything is written.
         if current().is_some() {
-            return Err(CaptureBeginError::Observe { message: "another capture is at work".to_owned() });
+            return Err(CaptureBeginError::Observe { message: "another capture is running".to_owned() });
         }
         let session = Session::open(Arc::clone(plan), place, notices)?;
         let active = Arc::new(Active {
@@ -136,30 +136,30 @@ impl Capture {
         Ok(Self { active, recording })
     }
 
-    /// How far it is.
+    /// The progress of the capture.
     pub fn progress(&self) -> Progress {
         self.active.session.progress()
     }
 
-    /// Where the capture that an earlier run left in this one's place was renamed to; `None` if there was none.
+    /// The new path of an earlier run's capture that was in the same place; `None` if there was none.
     pub fn set_aside(&self) -> Option<&Path> {
         self.active.session.set_aside()
     }
 
-    /// Captures nothing more, waits for the tensors' files and writes the documents: what [`progress`](Self::progress) says
-    /// then is all.
+    /// Stops capturing, waits for the tensors' files and writes the documents. After that, [`progress`](Self::progress)
+    /// is final.
     ///
     /// # Errors
-    /// As [`finish`](Self::finish).
+    /// Those of [`finish`](Self::finish).
     pub fn write(&mut self) -> Result<(), OpenError> {
         self.stop();
         self.active.session.write_documents().map(drop)
     }
 
-    /// Ends it and writes the documents. Gives what was made.
+    /// Ends the capture, writes the documents and describes them.
     ///
     /// # Errors
-    /// The system refuses. The record file stays: `trainmon recover` makes the documents of it.
+    /// A document cannot be written. The record file stays, and `trainmon recover` creates the documents from it.
     pub fn finish(mut self) -> Result<Option<trainmon_capture::Made>, OpenError> {
         self.stop();
         self.active.session.finish()
@@ -167,7 +167,7 @@ impl Capture {
 
     fn stop(&mut self) {
         self.recording = None;
-        // That of another capture stays where it is.
+        // Another capture may be the current one, which continues.
         let is_ours = current().is_some_and(|active| Arc::ptr_eq(&active, &self.active));
         if is_ours {
             set_current(None);
@@ -182,7 +182,8 @@ impl Drop for Capture {
     }
 }
 
-/// `Aten.mm.default`: torch's own namespace is called after its library.
+/// Returns the prefix and the name, such as `Aten` and `mm.default`. Namespaces other than torch's own have the prefix
+/// `Torch`.
 fn operator_name(space: &str, name: &str, overload: &str) -> (String, String) {
     let overload = if overload.is_empty() { "default" } else { overload };
     if space == "aten" {
@@ -202,7 +203,7 @@ impl Active {
             let mut launch = self.devices.launch();
             let to = entry.part(part);
             to.begin_list();
-            // What libtorch cannot show is missing in the entry; the training goes on.
+            // Values that libtorch cannot show are missing in the entry; training continues.
             let _shown = values.walk(&mut |value| values::write(value, to, &mut launch)).is_ok();
             to.end_list();
             launch.go(&self.session);
@@ -220,7 +221,7 @@ impl OperatorObserver for Active {
         let call = session.begin_call(&prefix, &operator).forward;
         if !session.begin(&call, Direction::Forward) {
             session.end(&call);
-            // Its backward may be wanted though it is not.
+            // The backward may be requested without the forward.
             let may_be = session.plan().wants_direction(Direction::Backward);
             return may_be.then(|| self.call(call, false));
         }
@@ -258,7 +259,7 @@ impl OperatorObserver for Active {
     }
 
     fn backward(&self, data: &CallData, inputs: OperatorValues<'_>, outputs: OperatorValues<'_>) {
-        // The graph of an earlier step: its names are that step's.
+        // The graph belongs to an earlier capture and has its names.
         if data.owner != self.number {
             return;
         }

@@ -1,4 +1,4 @@
-//! Watched modules as entries, and as what operators run in.
+//! Watched modules as entries of a capture and as the scope of operators.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,7 +9,7 @@ use super::values::show;
 use super::{Active, current};
 use crate::ffi::TensorRef;
 
-/// Runs a module's call and tells the capture of it, if one is at work: `class` is the module's Rust type.
+/// Runs a module's call and reports it to the capture, if one is running. `class` is the module's Rust type.
 pub(crate) fn around_module(name: &str, class: &str, input: &Tensor, forward: impl FnOnce() -> Tensor) -> Tensor {
     let Some(active) = current().filter(|active| active.session.plan().config().level.has_modules()) else {
         return forward();
@@ -33,7 +33,7 @@ pub(crate) fn around_module(name: &str, class: &str, input: &Tensor, forward: im
     output
 }
 
-/// Ends a module's call, also where it panics.
+/// Ends a module's call, even if it panics.
 struct End<'a> {
     active: &'a Active,
     name: Option<&'a str>,
@@ -47,7 +47,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// The call's name, and whether it is captured.
+/// Begins a module's call. Returns its name, and whether it is captured.
 fn begin(active: &Active, name: &str, class: &str, input: &Tensor) -> (String, bool) {
     let session: &Session = &active.session;
     let parent = session.open_module();
@@ -82,12 +82,12 @@ fn put(active: &Active, entry: &mut trainmon_capture::Entry<'_>, part: Part<'_>,
     launch.go(&active.session);
 }
 
-/// No panic of ours reaches the training.
+/// Runs `body` and catches its panics, which must not reach the training.
 fn guarded<R>(body: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(body)).ok()
 }
 
-/// `Linear` of `tch::nn::linear::Linear`, `Block` of `model::Block<model::Norm>`.
+/// Returns the short name of a type: `Linear` for `tch::nn::linear::Linear`, `Block` for `model::Block<model::Norm>`.
 fn short(class: &str) -> &str {
     let bare = class.split('<').next().unwrap_or(class);
     bare.rsplit("::").next().unwrap_or(bare)

@@ -1,8 +1,9 @@
-//! What a capture is begun with beside its plan.
+//! The options of a capture besides its plan.
 
 use crate::device::{DeviceStatistics, KernelStatistics, SharedStatistics};
 
-/// How a capture sees calls and tensors: without Rust's stacks, tensors on devices by libtorch's own operators.
+/// The options of a capture. By default, it records no Rust stacks and measures device tensors with
+/// [`KernelStatistics`].
 #[derive(Clone)]
 pub struct CaptureOptions {
     pub(super) has_stacks: bool,
@@ -18,21 +19,21 @@ impl Default for CaptureOptions {
 }
 
 impl CaptureOptions {
-    /// Whether each call has its Rust stack in `stack.json` (some tenths of a millisecond per call).
+    /// Sets whether `stack.json` contains the Rust stack of each call (some tenths of a millisecond per call).
     #[must_use]
     pub fn stacks(mut self, has_stacks: bool) -> Self {
         self.has_stacks = has_stacks;
         self
     }
 
-    /// Replaces libtorch's operators for tensors on a device, by a fused kernel for example.
+    /// Replaces the computation of statistics on devices, for example with a fused kernel.
     #[must_use]
     pub fn device_statistics(self, statistics: impl DeviceStatistics + 'static) -> Self {
         let is_device_path_only = self.is_device_path_only;
         self.with_statistics(SharedStatistics::new(statistics), is_device_path_only)
     }
 
-    /// Sends host tensors down the device path too, so that both can be compared on any machine. Slower.
+    /// Measures host tensors on the device path too, so that you can compare both paths on any machine. This is slower.
     #[must_use]
     pub fn everything_through_the_device_path(mut self) -> Self {
         self.is_device_path_only = true;

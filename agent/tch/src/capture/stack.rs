@@ -1,12 +1,13 @@
-//! Where in a Rust program a call came from.
+//! The Rust call stack of an operator call.
 
 use std::backtrace::Backtrace;
 
-/// A frame's place in the text of a backtrace.
+/// The text before a frame's source location in a backtrace.
 const PLACE: &str = "at ";
 
-/// The calls that led here, the innermost first, in the form of `stack.json`: those with a place in a source file, without
-/// those of the compiler's own libraries and of the capture itself. Empty where the program has no debug information.
+/// Returns the callers, innermost first, in the form of `stack.json`. Only frames with a source location count; those
+/// of the standard library and of the capture itself are skipped. The list is empty if the program has no debug
+/// information.
 pub(super) fn lines() -> Vec<String> {
     of_text(&Backtrace::force_capture().to_string())
 }

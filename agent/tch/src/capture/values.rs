@@ -1,4 +1,4 @@
-//! Tensors and other operands, as a capture's values.
+//! Tensors and other operands as values of a capture.
 
 use trainmon_agent::core::Shape;
 use trainmon_capture::{Content, Tensor, Values};
@@ -6,7 +6,7 @@ use trainmon_capture::{Content, Tensor, Values};
 use super::devices::{Launch, on_host};
 use crate::ffi::{TensorRef, Value};
 
-/// Writes one of an operator's operands.
+/// Writes an operand of an operator.
 pub(super) fn write(value: Value<'_>, to: &mut Values<'_>, launch: &mut Launch<'_>) {
     match value {
         Value::BeginList => to.begin_list(),
@@ -21,8 +21,8 @@ pub(super) fn write(value: Value<'_>, to: &mut Values<'_>, launch: &mut Launch<'
     }
 }
 
-/// Measures a tensor in the host's memory; one on a device is launched, where numbers are all that is wanted, and copied to
-/// the host else. `dtype` is the name in C++, for a dtype that is not known here.
+/// Measures a tensor in host memory. A device tensor is launched if only statistics are requested, and otherwise copied
+/// to the host. `dtype` is the name in C++, for a dtype that trainmon does not support.
 pub(super) fn show(
     to: &mut Values<'_>,
     launch: &mut Launch<'_>,
@@ -35,7 +35,7 @@ pub(super) fn show(
     let known = description.dtype();
     let dtype = known.as_ref().map_or(&*unknown, |dtype| dtype.torch_name());
     let (shape, requires_grad) = (description.dims(), Some(requires_grad));
-    // The calls that give unwritten memory are entries themselves here.
+    // Not required in tch: the calls that return unwritten memory are entries themselves.
     let is_from_empty = false;
     let shown =
         Tensor { kind: "", dtype, shape, requires_grad, spread: None, is_from_empty, content: Content::Unreadable };

@@ -1,4 +1,4 @@
-//! Statistics by kernels compiled beforehand: one read of every tensor, and two launches for all of them.
+//! Statistics with precompiled kernels: one read of every tensor, and two launches per batch.
 
 use std::collections::HashMap;
 
@@ -12,19 +12,19 @@ use trainmon_device::{FOUND_COLUMNS, Factor, Kernels, LaunchError, Row, Shows, S
 use super::{DeviceStatistics, InFlight, LibtorchStatistics};
 use crate::ffi::{Buffer, Pending, TensorRef, Where};
 
-/// `0` leaves all to libtorch's operators.
+/// The environment variable that turns the kernels off with the value `0`.
 const SWITCH: &str = "TRAINMON_DEVICE_KERNELS";
 
-/// What launches the kernels of one device.
+/// Launches the kernels of one device.
 #[doc(hidden)]
 pub trait Launch: Send {
-    /// As [`Kernels::measure`].
+    /// Measures like [`Kernels::measure`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::measure`].
     ///
     /// # Safety
-    /// As there.
+    /// The requirements of [`Kernels::measure`].
     #[expect(unsafe_code, reason = "addresses on a device")]
     unsafe fn measure(&self, of: &Statistics, stream: u64) -> Result<u32, LaunchError>;
 }
@@ -32,38 +32,40 @@ pub trait Launch: Send {
 impl Launch for Kernels {
     #[expect(unsafe_code, reason = "addresses on a device")]
     unsafe fn measure(&self, of: &Statistics, stream: u64) -> Result<u32, LaunchError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller meets the requirements.
         unsafe { Self::measure(self, of, stream) }
     }
 }
 
 type Load = Box<dyn Fn(u32) -> Result<Box<dyn Launch>, String> + Send>;
 
-/// Statistics by the kernels of [`trainmon_device`] on CUDA devices of compute capability 8.0 or newer, from the moment on
-/// that they have measured known tensors right there; by [`LibtorchStatistics`] until then, on every other device, and of
-/// tensors that the kernels cannot walk through. With `TRAINMON_DEVICE_KERNELS=0` in the environment, of all.
+/// Statistics with the kernels of [`trainmon_device`], on CUDA devices of compute capability 8.0 or newer.
 ///
-/// Costs one read of the memory, and two launches for a batch. The driver compiles the kernels in the first step with a
-/// tensor on a device, for a second or two, and keeps the result on disk. Checksums are not taken.
+/// On each device, the kernels first measure known tensors. Until their results are correct, [`LibtorchStatistics`]
+/// measures all tensors. It also measures tensors that the kernels cannot traverse, and all tensors on other devices.
+/// To turn the kernels off, set `TRAINMON_DEVICE_KERNELS=0` in the environment.
+///
+/// The cost is one read of the memory and two launches per batch. In the first step with a tensor on a device, the
+/// driver compiles the kernels within a second or two and caches the result on disk. Checksums are not computed.
 pub struct KernelStatistics {
     operators: LibtorchStatistics,
     devices: HashMap<Where, State>,
     load: Load,
     takes_host: bool,
-    /// What is to be told.
+    /// The notice that the user has not received yet.
     remark: Option<Notice>,
 }
 
 enum State {
-    /// Known tensors are being measured; with what, and what it should find.
+    /// The kernels are measuring known tensors: the launcher, its measurement and the expected rows.
     Trying(Launcher, Pending, Vec<DeviceRow>),
     Ready(Launcher),
-    /// There are none, or they measure wrong.
+    /// The kernels are not available or return wrong values.
     None,
 }
 
 impl State {
-    /// What comes of it, if the device has delivered.
+    /// Checks the measurement of the known tensors, if the device has delivered it.
     fn next(self) -> Result<Self, String> {
         let Self::Trying(launcher, pending, expected) = self else { return Ok(self) };
         if !pending.is_ready()? {
@@ -76,14 +78,14 @@ impl State {
     }
 }
 
-/// What is never to be seen.
-const WRONG: &str = "they measure known tensors wrong";
+/// The reason for wrong kernels, which should never occur.
+const WRONG: &str = "they measure known tensors incorrectly";
 
-/// Below which magnitude an element of the known tensors is zero.
+/// The magnitude below which an element of the known tensors counts as zero.
 const KNOWN_EPS: f64 = 1e-3;
 
-/// Tensors of several kinds, the same every time: more than a chunk, NaN and an infinity, a mean beside which the deviation is
-/// small.
+/// Returns the known tensors, which have several dtypes and are always the same. One has more than a chunk, one has NaN
+/// and infinity, and one has a small deviation from a large mean.
 fn known() -> Vec<Tensor> {
     let base = Tensor::arange(33_000, (Kind::Float, Device::Cpu)).multiply_scalar(0.37).sin();
     let spoilt = Tensor::from_slice(&[1.0, f32::NAN, f32::INFINITY, -2.0, 0.0]);
@@ -93,7 +95,7 @@ fn known() -> Vec<Tensor> {
     known
 }
 
-/// As good as sums in float32 with what rounding drops must be.
+/// Whether two rows agree within the accuracy of compensated sums in float32.
 fn are_alike(DeviceRow(found): &DeviceRow, DeviceRow(expected): &DeviceRow) -> bool {
     let near = |(a, b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-6 * b.abs() + 1e-9;
     found.iter().zip(expected).all(near)
@@ -112,7 +114,7 @@ impl Default for KernelStatistics {
 }
 
 impl KernelStatistics {
-    /// With other kernels.
+    /// Uses other kernels, for tests.
     #[doc(hidden)]
     pub fn with(load: impl Fn(u32) -> Result<Box<dyn Launch>, String> + Send + 'static) -> Self {
         Self {
@@ -124,7 +126,7 @@ impl KernelStatistics {
         }
     }
 
-    /// Host tensors go the same way, for tests.
+    /// Measures host tensors with the kernels too, for tests.
     #[doc(hidden)]
     #[must_use]
     pub fn and_on_the_host(mut self) -> Self {
@@ -140,7 +142,7 @@ impl KernelStatistics {
         }
     }
 
-    /// The launcher of a device, if it has been found right.
+    /// Returns the launcher of a device if its kernels measured the known tensors correctly.
     fn launcher(&mut self, place: Where) -> Option<&mut Launcher> {
         let state = match self.devices.remove(&place) {
             None => self.begin(place),
@@ -153,11 +155,11 @@ impl KernelStatistics {
         }
     }
 
-    /// A device that has none.
+    /// Prepares the notice that a device has no kernels, and returns its state.
     fn without(&mut self, why: &str) -> State {
-        let message = format!("tensors on the device are measured by libtorch's operators, not by our kernels: {why}");
+        let message = format!("libtorch's operators measure tensors on the device, not trainmon's kernels: {why}");
         let (severity, hint) = if why == WRONG {
-            (Severity::Warning, Some("the numbers are the same; measuring takes some ten times as long".to_owned()))
+            (Severity::Warning, Some("the numbers are the same, but measuring takes about 10 times as long".to_owned()))
         } else {
             (Severity::Info, None)
         };
@@ -165,7 +167,7 @@ impl KernelStatistics {
         State::None
     }
 
-    /// Has known tensors measured.
+    /// Launches the measurement of the known tensors.
     fn begin(&mut self, place: Where) -> Result<State, String> {
         let number = if let Where::Cuda(number) = place { number } else { 0 };
         let mut launcher = Launcher::new((self.load)(number)?, place);
@@ -208,15 +210,15 @@ impl DeviceStatistics for KernelStatistics {
     }
 }
 
-/// The kernels of one device, and the memory they work in. All of its launches go to libtorch's current stream.
+/// The kernels of one device and their working memory. All launches go to libtorch's current stream.
 struct Launcher {
     kernels: Box<dyn Launch>,
     place: Where,
     tables: Tables,
     words: HashMap<usize, Buffer>,
-    /// Room for the findings of as many chunks.
+    /// The buffer for partial results, and the number of chunks that fit into it.
     found: Option<(Buffer, u64)>,
-    /// The stream they were last used on: another one finds them made anew.
+    /// The stream of the last launch. For another stream, tables and buffers are created again.
     stream: u64,
 }
 
@@ -241,19 +243,19 @@ impl Launcher {
         }
         let out = Buffer::make(self.place, rows.len() * DeviceColumn::ALL.len())?;
         let (Some(words), Some((found, _))) = (self.words.get(&table.number), &self.found) else {
-            return Err("a table without words".to_owned());
+            return Err("a kernel table has no buffer".to_owned());
         };
         let (words, found) = (words.address(), found.address());
         let of = Statistics { table, words, found, out: out.address(), factor: Factor::Number(1.0) };
-        // SAFETY: the buffers are as large as said and used on this stream alone; their memory, and that of the tensors, is
-        // given to others by libtorch in the order of the stream.
+        // SAFETY: the buffers have the stated sizes and are used only on this stream. libtorch reuses their memory, and
+        // that of the tensors, in the order of the stream.
         #[expect(unsafe_code, reason = "addresses on a device")]
         unsafe { self.kernels.measure(&of, stream) }.map_err(|error| error.to_string())?;
         out.deliver(rows.len())
     }
 }
 
-/// The rows of tensors that kernels can walk through, and the places of the others.
+/// Returns the rows of the tensors that the kernels can traverse, and the indices of the others.
 fn rows_of(tensors: &[&Tensor], plan: DevicePlan) -> (Vec<Row>, Vec<usize>) {
     let (mut rows, mut left) = (Vec::with_capacity(tensors.len()), Vec::new());
     for (place, tensor) in tensors.iter().enumerate() {
@@ -276,11 +278,11 @@ fn row_of(tensor: &Tensor, plan: DevicePlan) -> Option<Row> {
     Some(Row { address: found.address() as u64, spread, dtype, other: None, shows: Shows::Values, eps, std })
 }
 
-/// A batch, part of which the operators may measure.
+/// A batch of which the operators may measure a part.
 struct Mixed {
     launched: Option<Pending>,
     others: Option<Box<dyn InFlight>>,
-    /// Which tensor each row is of: those of the kernels, then the others.
+    /// The index of each row's tensor: first those of the kernels, then the others.
     order: Vec<usize>,
 }
 

@@ -1,9 +1,10 @@
-//! Tensors on a device: statistics are launched there and their results read a step later. The host never waits.
+//! Tensors on a device: the device computes statistics, and the host reads the results a step later without waiting.
 //!
-//! [`DeviceQueue`] collects what the hooks want measured, launches it in batches, keeps each step's batch of records open
-//! with a hold, and fills it when the results have arrived. [`DeviceStatistics`] is the seam (`trainmon_agent::front`
-//! has its plan and its rows, which the Python front shares): [`KernelStatistics`] launches the kernels of
-//! `trainmon-device`, and leaves to [`LibtorchStatistics`], which uses libtorch's own operators, what they cannot measure.
+//! [`DeviceQueue`] collects the tensors of the hooks, launches them in batches, keeps each step's batch of records open
+//! with a [`PendingStep`], and fills it when the results have arrived. [`DeviceStatistics`] is the interface;
+//! `trainmon_agent::front` defines its plan and rows, which the Python front shares. [`KernelStatistics`] launches the
+//! kernels of `trainmon-device`. Tensors that the kernels cannot measure go to [`LibtorchStatistics`], which uses
+//! libtorch's own operators.
 
 mod kernels;
 mod libtorch;
@@ -26,35 +27,35 @@ pub(crate) use target::Target;
 
 use crate::ffi::unobserved;
 
-/// Computes statistics where the tensors lie.
+/// Computes statistics on the device of the tensors.
 pub trait DeviceStatistics: Send {
-    /// Launches the statistics of `tensors`, all on one device and none of them empty, and the copy of the results to the
-    /// host. Must return without waiting for the device. What is launched later on the same stream may overwrite the
-    /// tensors.
+    /// Launches the statistics of `tensors` and the copy of the results to the host. All tensors are on one device, and
+    /// none is empty. Must return without waiting for the device. Work launched later on the same stream may overwrite
+    /// the tensors.
     ///
     /// # Errors
-    /// Why these tensors cannot be measured, for a person.
+    /// The tensors cannot be measured. The error is a message for the user.
     fn launch(&mut self, tensors: &[&Tensor], plan: DevicePlan) -> Result<Box<dyn InFlight>, String>;
 
-    /// What there is to tell a person, once; asked after a launch.
+    /// Returns a notice for the user, once. Called after each launch.
     fn remark(&mut self) -> Option<Notice> {
         None
     }
 }
 
-/// Statistics on their way to the host.
+/// Launched statistics, until they arrive on the host.
 pub trait InFlight: Send {
-    /// Whether the results have arrived. Asks, never waits.
+    /// Whether the results have arrived. Must not wait.
     ///
     /// # Errors
-    /// The device failed; the results never come.
+    /// The device failed; the results will never arrive.
     fn is_ready(&self) -> Result<bool, String>;
 
-    /// What was found, one row per tensor; asked for once, when ready.
+    /// Returns the results, one row per tensor. Called once, when they are ready.
     fn rows(&self) -> Vec<DeviceRow>;
 }
 
-/// What measures on devices, shared by the watch and its captures.
+/// The device statistics that the watch and its captures share.
 #[derive(Clone)]
 pub(crate) struct SharedStatistics(Arc<Mutex<Box<dyn DeviceStatistics>>>);
 
@@ -63,29 +64,29 @@ impl SharedStatistics {
         Self(Arc::new(Mutex::new(Box::new(statistics))))
     }
 
-    /// Launches statistics; no capture sees the operators they are made of.
+    /// Launches statistics while the observers are paused, so that no capture contains their operators.
     pub(crate) fn launch(&self, tensors: &[&Tensor], plan: DevicePlan) -> Result<Box<dyn InFlight>, String> {
         let mut statistics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         unobserved(|| statistics.launch(tensors, plan))
     }
 
-    /// What there is to tell.
+    /// Returns a notice for the user, once.
     fn remark(&self) -> Option<Notice> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remark()
     }
 }
 
-/// How many steps results may be late: with more, the device does not keep up and new measurements are left out.
+/// The largest number of steps that results may be late. If the device is further behind, new measurements are dropped.
 const MOST_STEPS_LATE: u64 = 4;
 
-/// How long to wait before asking again, once training is over.
+/// The polling interval after the training has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Measurements queued, and measurements under way.
+/// The queued and the launched measurements.
 pub(crate) struct DeviceQueue {
     statistics: SharedStatistics,
     queued: Vec<Target>,
-    /// Whether somebody will call [`launch`](Self::launch) soon.
+    /// Whether a call of [`launch`](Self::launch) is already scheduled.
     is_launch_expected: bool,
     under_way: VecDeque<Transfer>,
 }
@@ -106,12 +107,12 @@ impl DeviceQueue {
         self.queued.push(target);
     }
 
-    /// Whether the caller is the first since the last launch, and so has to see to the next one.
+    /// Returns whether the caller is the first since the last launch and must schedule the next one.
     pub(crate) fn expect_launch(&mut self) -> bool {
         !std::mem::replace(&mut self.is_launch_expected, true)
     }
 
-    /// Launches what is queued: one batch per device and set of statistics.
+    /// Launches the queued measurements in one batch per device and set of statistics.
     pub(crate) fn launch(&mut self, monitor: &Monitor) {
         self.is_launch_expected = false;
         if self.queued.is_empty() {
@@ -143,7 +144,7 @@ impl DeviceQueue {
         if targets.is_empty() {
             return;
         }
-        // The tensors are let go once launched: their memory is reused in the order of the stream.
+        // The tensors are released after the launch: their memory is reused in the order of the stream.
         let (tensors, places): (Vec<Tensor>, Vec<Place>) =
             targets.into_iter().map(|target| (target.tensor, target.place)).unzip();
         if self.under_way.front().is_some_and(|oldest| step.0.saturating_sub(oldest.step.0) > MOST_STEPS_LATE) {
@@ -157,8 +158,8 @@ impl DeviceQueue {
         }
     }
 
-    /// Counts as unmeasured what nobody launched by the end of the step (launching is off after a fault): the tensors
-    /// must not be kept.
+    /// Counts measurements that were not launched by the end of the step as unmeasured (launching is off after a
+    /// fault), because the tensors must not be kept.
     pub(crate) fn give_up_queued(&mut self, monitor: &Monitor) {
         self.is_launch_expected = false;
         for target in self.queued.drain(..) {
@@ -166,7 +167,7 @@ impl DeviceQueue {
         }
     }
 
-    /// The step in progress is not made after all: what was launched for it is counted as unmeasured.
+    /// Counts the measurements of the current step as unmeasured, because the optimizer skips it.
     pub(crate) fn abandon_step(&mut self, monitor: &Monitor) {
         self.give_up_queued(monitor);
         let step = monitor.step();
@@ -177,7 +178,7 @@ impl DeviceQueue {
         }
     }
 
-    /// Counts everything queued and under way as unmeasured.
+    /// Counts all queued and launched measurements as unmeasured.
     pub(crate) fn abandon(&mut self, monitor: &Monitor, why: &str) {
         self.give_up_queued(monitor);
         for transfer in self.under_way.drain(..) {
@@ -185,7 +186,7 @@ impl DeviceQueue {
         }
     }
 
-    /// Records what has arrived of earlier steps.
+    /// Records the results of earlier steps that have arrived.
     pub(crate) fn collect(&mut self, monitor: &Monitor) {
         let start = Instant::now();
         let step = monitor.step();
@@ -200,7 +201,7 @@ impl DeviceQueue {
         }
     }
 
-    /// Waits, at most until `deadline`, for everything under way: the training is over, nobody is delayed.
+    /// Waits for all launched measurements, at most until `deadline`. The training has ended, so this delays nothing.
     pub(crate) fn finish(&mut self, monitor: &Monitor, deadline: Instant) {
         self.give_up_queued(monitor);
         while let Some(transfer) = self.under_way.pop_front() {
@@ -217,7 +218,7 @@ impl Transfer {
         self.results.is_ready().unwrap_or(true)
     }
 
-    /// Hands the results to the step they belong to; dropping the hold then lets its batch go.
+    /// Adds the results to their step; dropping the pending step then releases its batch.
     fn land(self, monitor: &Monitor) {
         match self.results.is_ready() {
             Ok(true) => {
@@ -226,7 +227,7 @@ impl Transfer {
                     self.pending.record(place.record(row));
                 }
                 let answered = rows.len().min(self.places.len());
-                refuse(&self.places[answered..], monitor, "the device's statistics came without it");
+                refuse(&self.places[answered..], monitor, "the device's statistics do not include it");
             }
             Ok(false) => refuse(&self.places, monitor, "the device did not deliver the statistics in time"),
             Err(why) => refuse(&self.places, monitor, &why),

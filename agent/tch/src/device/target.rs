@@ -1,4 +1,4 @@
-//! One tensor to be measured on a device, and the record it becomes.
+//! A tensor to measure on a device, and its record.
 
 use tch::{Device, Tensor};
 use trainmon_agent::Monitor;
@@ -14,16 +14,16 @@ pub(crate) struct Target {
     pub(super) place: Place,
 }
 
-/// Where the reading of a launched measurement belongs.
+/// The record to which the reading of a launched measurement belongs.
 pub(super) struct Place {
     label: Label,
     dtype: Dtype,
     shape: Shape,
-    /// The tensor is a single number that the monitor computed itself.
+    /// Whether the tensor is a single number that trainmon computed itself.
     is_value: bool,
 }
 
-/// What targets must share to be measured in one batch.
+/// The properties that all targets of a batch share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct BatchKey {
     device: Device,
@@ -32,7 +32,7 @@ pub(super) struct BatchKey {
 }
 
 impl Target {
-    /// A tensor whose statistics are wanted.
+    /// A target whose statistics are requested.
     pub(crate) fn measured(
         label: Label,
         tensor: TensorRef<'_>,
@@ -44,7 +44,7 @@ impl Target {
         Ok(Self { tensor: tensor.as_tensor().shallow_clone(), place })
     }
 
-    /// A number, computed on the device as a tensor without dimensions.
+    /// A target that is a single number, computed on the device as a tensor without dimensions.
     pub(crate) fn value(label: Label, tensor: Tensor) -> Self {
         Self { tensor, place: Place { label, dtype: Dtype::F32, shape: Shape::default(), is_value: true } }
     }

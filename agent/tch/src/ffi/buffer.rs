@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use super::check;
 use super::pending::{Handle, Pending};
 
-/// Memory on a device, of libtorch's allocator.
+/// Device memory from libtorch's allocator.
 #[repr(C)]
 struct Opaque {
     opaque: [u8; 0],
@@ -22,12 +22,12 @@ unsafe extern "C" {
     fn tmn_stream(device: i32, out: *mut u64) -> *mut c_char;
 }
 
-/// Where a buffer lies: on a CUDA device, or on the host.
+/// The location of a buffer: a CUDA device or the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Where {
-    /// By libtorch's number.
+    /// A CUDA device by libtorch's number.
     Cuda(u32),
-    /// For tests.
+    /// Host memory, for tests.
     Host,
 }
 
@@ -39,7 +39,7 @@ impl Where {
         }
     }
 
-    /// The device's current stream by its address.
+    /// Returns the address of the device's current stream.
     #[expect(unsafe_code, reason = "a foreign call")]
     pub(crate) fn stream(self) -> Result<u64, String> {
         let mut stream = 0;
@@ -49,7 +49,7 @@ impl Where {
     }
 }
 
-/// Memory on a device, used in the order of the current stream.
+/// Device memory that is used in the order of the current stream.
 pub(crate) struct Buffer(NonNull<Opaque>);
 
 #[expect(unsafe_code, reason = "an owned C++ object without thread affinity")]
@@ -58,40 +58,40 @@ unsafe impl Send for Buffer {}
 
 #[expect(unsafe_code, reason = "foreign calls on the owned handle")]
 impl Buffer {
-    /// Room for as many float64.
+    /// Allocates `count` float64 elements.
     pub(crate) fn make(place: Where, count: usize) -> Result<Self, String> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the result is writable.
         check(unsafe { tmn_buffer_make(place.number(), count, &raw mut handle) })?;
-        NonNull::new(handle).map(Self).ok_or_else(|| "libtorch gave no memory".to_owned())
+        NonNull::new(handle).map(Self).ok_or_else(|| "libtorch returned no memory".to_owned())
     }
 
-    /// These words, on their way to the device.
+    /// Allocates a buffer and starts copying `words` to it.
     pub(crate) fn fill(place: Where, words: &[i64]) -> Result<Self, String> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the words are copied before it returns, the result is writable.
         check(unsafe { tmn_buffer_fill(place.number(), words.as_ptr(), words.len(), &raw mut handle) })?;
-        NonNull::new(handle).map(Self).ok_or_else(|| "libtorch gave no memory".to_owned())
+        NonNull::new(handle).map(Self).ok_or_else(|| "libtorch returned no memory".to_owned())
     }
 
-    /// Where it begins, on its device.
+    /// The address of the first byte on the device.
     pub(crate) fn address(&self) -> u64 {
         // SAFETY: the handle is alive.
         unsafe { tmn_buffer_address(self.0.as_ptr()) }
     }
 
-    /// Starts the way to the host of the rows that lie there.
+    /// Starts copying the buffer, which contains `rows` rows, to the host.
     pub(crate) fn deliver(self, rows: usize) -> Result<Pending, String> {
         let buffer = std::mem::ManuallyDrop::new(self);
         let mut handle = std::ptr::null_mut();
         // SAFETY: the shim owns the buffer from here on; the result is writable.
         check(unsafe { tmn_buffer_deliver(buffer.0.as_ptr(), &raw mut handle) })?;
-        Pending::from_raw(handle, rows).ok_or_else(|| "libtorch copied nothing".to_owned())
+        Pending::from_raw(handle, rows).ok_or_else(|| "libtorch returned no copy".to_owned())
     }
 }
 
 impl Drop for Buffer {
-    #[expect(unsafe_code, reason = "the end of the owned handle")]
+    #[expect(unsafe_code, reason = "frees the owned handle")]
     fn drop(&mut self) {
         // SAFETY: owned, freed once.
         unsafe { tmn_buffer_free(self.0.as_ptr()) };

@@ -32,15 +32,15 @@ unsafe extern "C" {
     fn tmn_after_backward(call: Call, data: *mut c_void, release: Release) -> *mut c_char;
 }
 
-/// What libtorch calls back. Backward passes over device tensors run in threads of their own.
+/// A callback from libtorch. Backward passes over device tensors run in separate threads.
 type Callback = Box<dyn Fn(Option<TensorRef<'_>>) + Send + Sync>;
 
-/// The closure as one plain pointer; the shim owns it from then on, whatever it answers.
+/// Returns the closure as one plain pointer. The shim that receives it owns it, even if it returns an error.
 fn into_data(callback: Callback) -> *mut c_void {
     Box::into_raw(Box::new(callback)).cast()
 }
 
-/// The last wall: callers guard their hooks themselves, and no panic may reach C++ in any case.
+/// Calls the closure and catches panics, which must never reach C++. Callers also guard their hooks themselves.
 #[expect(unsafe_code, reason = "the data is the closure `into_data` made")]
 extern "C" fn call(data: *mut c_void, tensor: *const C_tensor) {
     // SAFETY: the shim hands back the pointer of `into_data` and releases it only after the last call.
@@ -61,18 +61,18 @@ extern "C" fn release(data: *mut c_void) {
     }
 }
 
-/// A closure called with a leaf each time a gradient was added to it; removed when this is dropped.
+/// A hook that runs with a leaf after each accumulation of its gradient, until it is dropped.
 pub(crate) struct AccumulatedHook {
     leaf: Tensor,
     token: *const c_void,
 }
 
 #[expect(unsafe_code, reason = "a token and a counted handle")]
-// SAFETY: the token is an opaque number; libtorch's handles may move between threads, as tch says of `Tensor`.
+// SAFETY: the token is an opaque number; libtorch's handles may move between threads, as tch declares for `Tensor`.
 unsafe impl Send for AccumulatedHook {}
 
 impl AccumulatedHook {
-    /// Hooks a leaf that requires a gradient. Other hooks on it, also of others, keep working.
+    /// Hooks a leaf that requires a gradient. All other hooks on it keep working.
     #[expect(unsafe_code, reason = "a foreign call")]
     pub(crate) fn new(leaf: &Tensor, callback: impl Fn(TensorRef<'_>) + Send + Sync + 'static) -> Result<Self, String> {
         let data = into_data(Box::new(move |tensor| {
@@ -90,14 +90,15 @@ impl AccumulatedHook {
 impl Drop for AccumulatedHook {
     #[expect(unsafe_code, reason = "a foreign call")]
     fn drop(&mut self) {
-        // SAFETY: the handle is alive; a token that is gone already is ignored.
+        // SAFETY: the handle is alive; a token that was already removed is ignored.
         let removed = check(unsafe { tmn_unhook_accumulated(self.leaf.as_ptr(), self.token) });
-        // A hook that stays only calls a closure whose state says it is over.
+        // If the removal fails, the closure still finds in its state that measuring has ended.
         drop(removed);
     }
 }
 
-/// Calls back with the whole gradient of `tensor` once it is known. Lives as long as the tensor's part of the graph.
+/// Calls `callback` with the whole gradient of `tensor` when it is computed. The hook lives as long as the tensor's
+/// part of the graph.
 #[expect(unsafe_code, reason = "a foreign call")]
 pub(crate) fn on_gradient(
     tensor: &Tensor,
@@ -114,14 +115,14 @@ pub(crate) fn on_gradient(
     Ok(position)
 }
 
-/// A gradient hook on a tensor that outlives its graph (a leaf); removed when this is dropped.
+/// A gradient hook on a tensor that outlives its graph (a leaf), until it is dropped.
 pub(crate) struct GradientHook {
     tensor: Tensor,
     position: u32,
 }
 
 impl GradientHook {
-    /// As [`on_gradient`].
+    /// Hooks `tensor` like [`on_gradient`].
     pub(crate) fn new(
         tensor: &Tensor,
         callback: impl Fn(TensorRef<'_>) + Send + Sync + 'static,
@@ -140,7 +141,7 @@ impl Drop for GradientHook {
     }
 }
 
-/// Calls back once when the backward pass running in this thread is done. An error outside of one.
+/// Calls `callback` once after the backward pass that runs in this thread. Fails outside a backward pass.
 #[expect(unsafe_code, reason = "a foreign call")]
 pub(crate) fn after_backward(callback: impl Fn() + Send + Sync + 'static) -> Result<(), String> {
     let data = into_data(Box::new(move |_| callback()));

@@ -1,4 +1,4 @@
-//! The C++ shim's functions, and the few types that make them safe to call. All of this crate's foreign calls are here.
+//! The C++ shim's functions, and types that make them safe to call. All foreign calls of this crate are here.
 //!
 //! Every function of the shim catches C++ exceptions and returns their text; every callback into Rust catches panics.
 
@@ -25,7 +25,7 @@ unsafe extern "C" {
     fn tmn_error_free(message: *mut c_char);
 }
 
-/// Turns the shim's error text into a `Result`.
+/// Converts the shim's error text to a `Result`.
 #[expect(unsafe_code, reason = "the text is the shim's own, and freed by it")]
 fn check(message: *mut c_char) -> Result<(), String> {
     if message.is_null() {

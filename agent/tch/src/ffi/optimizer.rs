@@ -1,4 +1,4 @@
-//! The handle over `torch::optim`.
+//! A handle to an optimizer of `torch::optim`.
 
 use std::ffi::c_char;
 use std::ptr::NonNull;
@@ -55,14 +55,14 @@ pub(crate) enum Moment {
     Sum,
 }
 
-/// An owned optimizer of libtorch. Errors are libtorch's own words.
+/// An owned optimizer of libtorch. Errors are libtorch's messages.
 pub(crate) struct RawOptimizer(NonNull<Handle>);
 
 #[expect(unsafe_code, reason = "an owned C++ object without thread affinity")]
 // SAFETY: libtorch's optimizers hold counted tensors and plain numbers; nothing is bound to a thread.
 unsafe impl Send for RawOptimizer {}
 
-/// The group number that stands for the options of groups made later.
+/// The group number of the default options, which apply to groups added later.
 pub(crate) const DEFAULTS: usize = usize::MAX;
 
 #[expect(unsafe_code, reason = "foreign calls on the owned handle")]
@@ -71,11 +71,11 @@ impl RawOptimizer {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the options are readable, the result writable.
         check(unsafe { tmn_optimizer_new(kind as u32, options, &raw mut handle) })?;
-        NonNull::new(handle).map(Self).ok_or_else(|| "libtorch made no optimizer".to_owned())
+        NonNull::new(handle).map(Self).ok_or_else(|| "libtorch returned no optimizer".to_owned())
     }
 
     pub(crate) fn add(&mut self, parameter: &Tensor, group: usize) -> Result<(), String> {
-        // SAFETY: both handles are alive; libtorch keeps its own count on the parameter.
+        // SAFETY: both handles are alive; libtorch keeps its own reference to the parameter.
         check(unsafe { tmn_optimizer_add(self.0.as_ptr(), parameter.as_ptr(), group) })
     }
 
@@ -94,7 +94,7 @@ impl RawOptimizer {
         unsafe { tmn_optimizer_groups(self.0.as_ptr()) }
     }
 
-    /// A group's options; those of later groups for [`DEFAULTS`].
+    /// Returns the options of a group, or the default options for [`DEFAULTS`].
     pub(crate) fn options(&self, group: usize) -> Result<GroupOptions, String> {
         let mut options = GroupOptions::default();
         // SAFETY: the handle is alive, the result writable and of the shim's layout.
@@ -107,7 +107,7 @@ impl RawOptimizer {
         check(unsafe { tmn_optimizer_write_options(self.0.as_ptr(), group, options) })
     }
 
-    /// Hands the state's own tensor to `use_it`; `None` where there is none (yet).
+    /// Calls `use_it` with the state's own tensor. Returns `None` if there is none (yet).
     pub(crate) fn with_moment<R>(
         &self,
         parameter: &Tensor,
@@ -121,11 +121,11 @@ impl RawOptimizer {
     }
 
     pub(crate) fn set_moment(&mut self, parameter: &Tensor, moment: Moment, value: &Tensor) -> Result<(), String> {
-        // SAFETY: all handles are alive; libtorch keeps its own count on the value.
+        // SAFETY: all handles are alive; libtorch keeps its own reference to the value.
         check(unsafe { tmn_optimizer_set_moment(self.0.as_ptr(), parameter.as_ptr(), moment as u32, value.as_ptr()) })
     }
 
-    /// `None` where the kind counts no steps or the parameter was not stepped yet.
+    /// Returns `None` if the kind does not count steps, or before the parameter's first step.
     pub(crate) fn step_count(&self, parameter: &Tensor) -> Result<Option<i64>, String> {
         let mut count = -1;
         // SAFETY: both handles are alive, the result writable.
@@ -145,7 +145,7 @@ impl RawOptimizer {
 }
 
 impl Drop for RawOptimizer {
-    #[expect(unsafe_code, reason = "the end of the owned handle")]
+    #[expect(unsafe_code, reason = "frees the owned handle")]
     fn drop(&mut self) {
         // SAFETY: owned, freed once.
         unsafe { tmn_optimizer_free(self.0.as_ptr()) };

@@ -1,8 +1,8 @@
-//! What the shim's optimizers are told: the numbers and the layout are the shim's.
+//! The options of the shim's optimizers. Numbers and layout must match the shim.
 
 use serde::{Deserialize, Serialize};
 
-/// Which optimizer of libtorch. The numbers are the shim's.
+/// The kinds of libtorch's optimizers. The numbers must match the shim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(u32)]
@@ -11,7 +11,7 @@ pub enum OptimizerKind {
     Adam = 0,
     /// Adam with decoupled weight decay.
     AdamW = 1,
-    /// Stochastic gradient descent, with momentum if asked for.
+    /// Stochastic gradient descent, with optional momentum.
     Sgd = 2,
     /// `RMSprop`.
     RmsProp = 3,
@@ -19,7 +19,7 @@ pub enum OptimizerKind {
     Adagrad = 4,
 }
 
-/// Every option of every kind, flat; each kind reads its own and ignores the rest. The layout is the shim's.
+/// All options of all kinds. Each kind reads its own and ignores the others. The layout must match the shim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[repr(C)]
@@ -42,7 +42,7 @@ pub struct GroupOptions {
     pub alpha: f64,
     /// Adagrad: decay of the learning rate.
     pub lr_decay: f64,
-    /// Adagrad: the sum's first value.
+    /// Adagrad: initial value of the sum.
     pub initial_accumulator: f64,
     /// Adam, `AdamW`: divide by the largest second moment so far.
     pub amsgrad: bool,

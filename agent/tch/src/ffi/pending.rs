@@ -1,4 +1,4 @@
-//! Statistics launched on a device, on their way to the host.
+//! Statistics that were launched on a device, until they arrive on the host.
 
 use std::ffi::c_char;
 use std::ptr::NonNull;
@@ -28,7 +28,7 @@ unsafe extern "C" {
     fn tmn_pending_free(pending: *mut Handle);
 }
 
-/// Columns of a result row, as `Column` in shim/device.cpp numbers them.
+/// The number of columns in a result row; `Column` in shim/device.cpp numbers them.
 const COLUMNS: usize = DeviceColumn::ALL.len();
 
 /// A launched measurement.
@@ -43,17 +43,17 @@ unsafe impl Send for Pending {}
 
 #[expect(unsafe_code, reason = "foreign calls on the owned handle")]
 impl Pending {
-    /// Launches the columns named by the bits of `wanted`, for non-empty tensors of one device.
+    /// Launches the columns whose bits are set in `wanted`, for non-empty tensors of one device.
     pub(crate) fn launch(tensors: &[TensorRef<'_>], wanted: u32, eps: f64) -> Result<Self, String> {
         let pointers: Vec<*const C_tensor> = tensors.iter().map(|tensor| tensor.as_ptr()).collect();
         let mut handle = std::ptr::null_mut();
         // SAFETY: the handles are alive for the call, the array holds `len` of them, the result is writable.
         check(unsafe { tmn_device_launch(pointers.as_ptr(), pointers.len(), wanted, eps, &raw mut handle) })?;
-        let handle = NonNull::new(handle).ok_or_else(|| "libtorch launched nothing".to_owned())?;
+        let handle = NonNull::new(handle).ok_or_else(|| "libtorch returned no measurement".to_owned())?;
         Ok(Self { handle, rows: tensors.len() })
     }
 
-    /// What the shim launched, of so many rows.
+    /// Wraps a measurement of `rows` rows that the shim launched; `None` for null.
     pub(super) fn from_raw(handle: *mut Handle, rows: usize) -> Option<Self> {
         Some(Self { handle: NonNull::new(handle)?, rows })
     }
@@ -66,7 +66,7 @@ impl Pending {
         Ok(ready != 0)
     }
 
-    /// The rows; to be called once [`is_ready`](Self::is_ready) said yes.
+    /// The rows. Call it only after [`is_ready`](Self::is_ready) returned `true`.
     pub(crate) fn rows(&self) -> impl ExactSizeIterator<Item = &[f64; COLUMNS]> {
         // SAFETY: the shim holds a contiguous float64 tensor of `rows` times `COLUMNS` values until it is freed.
         let values =
@@ -76,7 +76,7 @@ impl Pending {
 }
 
 impl Drop for Pending {
-    #[expect(unsafe_code, reason = "the end of the owned handle")]
+    #[expect(unsafe_code, reason = "frees the owned handle")]
     fn drop(&mut self) {
         // SAFETY: owned, freed once.
         unsafe { tmn_pending_free(self.handle.as_ptr()) };

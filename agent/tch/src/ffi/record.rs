@@ -1,4 +1,4 @@
-//! Torch's observers of operators: each call, what goes in and what comes out, and its backward.
+//! Torch's observers of operators: the inputs and outputs of each call and of its backward.
 
 use std::ffi::{c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,10 +17,10 @@ pub(crate) struct RawValues {
 #[repr(C)]
 struct RawValue {
     kind: u8,
-    /// Of a boolean, an integer; whether a tensor requires a gradient.
+    /// The value of a boolean or integer; for a tensor, whether it requires a gradient.
     integer: i64,
     real: f64,
-    /// Of a text or device; a tensor's dtype.
+    /// The bytes of a text or a device; for a tensor, its dtype.
     text: *const u8,
     length: usize,
     tensor: *const C_tensor,
@@ -48,7 +48,7 @@ unsafe extern "C" {
     safe fn tmn_record_go_on();
 }
 
-/// Runs what is ours: no observer sees the operators it calls in this thread.
+/// Runs `body` while the observers are paused in this thread.
 pub(crate) fn unobserved<R>(body: impl FnOnce() -> R) -> R {
     struct GoOn;
     impl Drop for GoOn {
@@ -61,7 +61,7 @@ pub(crate) fn unobserved<R>(body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// A value of an operator; those of a list stand between its begin and its end.
+/// A value of an operator. The values of a list come between `BeginList` and `EndList`.
 #[derive(Clone, Copy)]
 pub(crate) enum Value<'v> {
     BeginList,
@@ -72,7 +72,7 @@ pub(crate) enum Value<'v> {
     Float(f64),
     Text(&'v str),
     Device(&'v str),
-    /// `dtype` is the name in C++: `Float`.
+    /// `dtype` is the name in C++, such as `Float`.
     Tensor {
         tensor: TensorRef<'v>,
         requires_grad: bool,
@@ -82,37 +82,38 @@ pub(crate) enum Value<'v> {
 
 type ValueSink<'s> = &'s mut dyn FnMut(Value<'_>);
 
-/// What goes into an operator or comes out of it.
+/// The inputs or the outputs of an operator.
 #[derive(Clone, Copy)]
 pub(crate) struct OperatorValues<'v> {
     raw: &'v RawValues,
 }
 
 impl OperatorValues<'_> {
-    /// Gives each value to `sink`, one after the other.
+    /// Passes each value to `sink`, in order.
     #[expect(unsafe_code, reason = "a foreign call that calls back")]
     pub(crate) fn walk(self, mut sink: ValueSink<'_>) -> Result<(), String> {
         // `take` gets the address of this fat reference.
         let to = &raw mut sink;
-        // SAFETY: the values live as long as `self`; the sink is borrowed for the call, and nobody else uses it.
+        // SAFETY: the values live as long as `self`; the sink is borrowed exclusively for the call.
         check(unsafe { tmn_record_walk(self.raw, take, to.cast()) })
     }
 }
 
-/// Hears of every operator of every thread.
+/// Receives every operator call of every thread.
 pub(crate) trait OperatorObserver: Send + Sync + 'static {
-    /// One begins. `None`: it is not captured, nor what runs in it. `name` is like `mm`, `overload` may be empty.
+    /// Called before an operator. Returns `None` if neither the call nor the calls within it are captured. `name` is
+    /// like `mm`; `overload` may be empty.
     fn begin(&self, space: &str, name: &str, overload: &str, inputs: OperatorValues<'_>) -> Option<CallData>;
-    /// It has ended. `None`: its backward is not captured.
+    /// Called after an operator. Returns `None` if its backward is not captured.
     fn end(&self, call: CallData, outputs: OperatorValues<'_>) -> Option<CallData>;
-    /// Its backward has run; it may run again.
+    /// Called after an operator's backward, which may run several times.
     fn backward(&self, data: &CallData, inputs: OperatorValues<'_>, outputs: OperatorValues<'_>);
 }
 
-/// What an observer keeps of a call, or of its backward.
+/// The data that an observer keeps for a call or its backward.
 #[derive(Debug)]
 pub(crate) struct CallData {
-    /// Whose it is: a graph may outlive the capture that hooked it.
+    /// The number of the capture: a graph may outlive the capture that hooked it.
     pub(crate) owner: u64,
     /// The entry's name.
     pub(crate) name: String,
@@ -122,19 +123,19 @@ pub(crate) struct CallData {
 
 static OBSERVER: std::sync::RwLock<Option<std::sync::Arc<dyn OperatorObserver>>> = std::sync::RwLock::new(None);
 
-/// The observers at work; they stop when it is dropped.
+/// The running observers, which stop when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Recording {
     handle: u64,
 }
 
 impl Recording {
-    /// Observes from now on. `Err`: somebody observes already, or libtorch refuses.
+    /// Starts observing. Fails if another capture is running or libtorch reports an error.
     #[expect(unsafe_code, reason = "a foreign call")]
     pub(crate) fn start(observer: std::sync::Arc<dyn OperatorObserver>) -> Result<Self, String> {
         let mut current = OBSERVER.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         if current.is_some() {
-            return Err("another capture is at work".to_owned());
+            return Err("another capture is running".to_owned());
         }
         *current = Some(observer);
         drop(current);
@@ -153,7 +154,7 @@ impl Recording {
 impl Drop for Recording {
     #[expect(unsafe_code, reason = "a foreign call")]
     fn drop(&mut self) {
-        // SAFETY: the handle is that of `start`, given back once.
+        // SAFETY: the handle comes from `start` and is released once.
         let _stopped = check(unsafe { tmn_record_stop(self.handle) }).is_ok();
         forget_observer();
     }
@@ -163,7 +164,7 @@ fn forget_observer() {
     *OBSERVER.write().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
 }
 
-/// Runs `body` with the observer. No panic passes: C++ is below.
+/// Runs `body` with the observer and catches panics, which must not reach the calling C++ code.
 fn observed<R>(body: impl FnOnce(&dyn OperatorObserver) -> Option<R>) -> Option<R> {
     let caught = catch_unwind(AssertUnwindSafe(|| {
         let observer = OBSERVER.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()?;
@@ -224,11 +225,11 @@ unsafe fn text<'t>(bytes: *const u8, length: usize) -> std::borrow::Cow<'t, str>
     if length == 0 {
         return "".into();
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller meets the requirement.
     String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(bytes, length) })
 }
 
-/// Gives a value to the sink; a panic ends with it.
+/// Passes a value to the sink and catches its panics.
 #[expect(unsafe_code, reason = "the value is the shim's, the sink that of `walk`")]
 extern "C" fn take(to: *mut c_void, value: *const RawValue) {
     // SAFETY: the value and its text live for the call; `walk` gave the address of its reference, borrowed for the walk.

@@ -1,4 +1,4 @@
-//! Borrowed tensors: where they lie, what they hold, without copies and without waiting for a device.
+//! Borrowed tensors: their location, layout and content, without copies and without waiting for a device.
 
 use std::ffi::{c_char, c_void};
 use std::marker::PhantomData;
@@ -40,31 +40,31 @@ pub(crate) fn grad_mode_enabled() -> bool {
     tmn_grad_mode_enabled() != 0
 }
 
-/// Why a tensor's memory cannot be measured in place.
+/// The reason why a tensor's memory cannot be measured in place.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum Unreadable {
-    /// It lies in a device's memory.
-    #[error("the tensor lies on a device")]
+    /// The tensor is in a device's memory.
+    #[error("the tensor is on a device")]
     OnDevice,
-    /// Sparse or otherwise not plain memory.
-    #[error("only strided tensors can be measured; this one is sparse or in a private layout")]
+    /// The tensor is sparse or has another layout without strides.
+    #[error("only strided tensors can be measured, but this one is sparse or has a private layout")]
     NotStrided,
     /// The memory holds the conjugate or the negative of the values.
     #[error("the tensor is a pending conjugate or negative")]
     NotResolved,
-    /// A quantised or packed element type.
-    #[error("element type number {number} cannot be measured")]
+    /// The element type is quantised or packed.
+    #[error("tensors of torch's element type {number} cannot be measured")]
     Dtype {
         /// Torch's `ScalarType`.
         number: i8,
     },
-    /// The memory itself was refused.
+    /// The memory is not a valid view.
     #[error(transparent)]
     View(#[from] ViewError),
-    /// Torch could not tell.
+    /// libtorch reported an error.
     #[error("libtorch: {message}")]
     Torch {
-        /// Its words.
+        /// libtorch's message.
         message: String,
     },
 }
@@ -82,7 +82,7 @@ impl<'a> TensorRef<'a> {
         Self::from_raw(tensor.as_ptr())
     }
 
-    /// Borrows what libtorch handed over; `None` for null. The pointer is only ever given to the shim.
+    /// Borrows a handle from libtorch; `None` for null. The pointer is only passed to the shim.
     pub(super) fn from_raw(tensor: *const C_tensor) -> Option<Self> {
         Some(Self { tensor: NonNull::new(tensor.cast_mut())?, owner: PhantomData })
     }
@@ -91,7 +91,7 @@ impl<'a> TensorRef<'a> {
         self.tensor.as_ptr()
     }
 
-    /// The gradient accumulated so far, handed to `use_it`; `None` where there is none.
+    /// Calls `use_it` with the gradient accumulated so far. Returns `None` if there is none.
     #[expect(unsafe_code, reason = "a foreign call")]
     pub(crate) fn with_grad<R>(self, use_it: impl FnOnce(TensorRef<'_>) -> R) -> Option<R> {
         let mut grad = std::ptr::null();
@@ -100,14 +100,14 @@ impl<'a> TensorRef<'a> {
         Some(use_it(TensorRef::from_raw(grad)?))
     }
 
-    /// A look at the handle as a tch tensor, without a count on it.
+    /// Returns the handle as a tch tensor, without a reference count.
     #[expect(unsafe_code, reason = "tch's only constructor from a handle")]
     pub(crate) fn as_tensor(&self) -> ManuallyDrop<Tensor> {
         // SAFETY: the handle is alive while `self` is borrowed; ManuallyDrop keeps tch from freeing it.
         ManuallyDrop::new(unsafe { Tensor::from_ptr(self.tensor.as_ptr()) })
     }
 
-    /// Everything about the tensor's memory. `None` for an undefined tensor.
+    /// Describes the tensor's memory; `None` for an undefined tensor.
     #[expect(unsafe_code, reason = "a foreign call")]
     pub(crate) fn describe(self) -> Result<Option<Description<'a>>, Unreadable> {
         let mut raw = RawDescription {
@@ -130,7 +130,7 @@ impl<'a> TensorRef<'a> {
     }
 }
 
-/// Where a tensor's memory lies. Valid while the tensor is neither resized nor freed.
+/// The location and layout of a tensor's memory, valid until the tensor is resized or freed.
 #[derive(Clone, Copy)]
 pub(crate) struct Description<'a> {
     raw: RawDescription,
@@ -141,22 +141,22 @@ pub(crate) struct Description<'a> {
 const CPU: i8 = 0;
 
 impl<'a> Description<'a> {
-    /// Equal for all handles of one tensor, while it lives.
+    /// A number that is equal for all handles of a tensor while it lives.
     pub(crate) fn identity(&self) -> usize {
         self.raw.identity.addr()
     }
 
-    /// The address of the first element; 0 where there is none.
+    /// The address of the first element; 0 if there is none.
     pub(crate) fn address(&self) -> usize {
         self.raw.data.addr()
     }
 
-    /// Whether the memory holds the values themselves: nothing waits to be conjugated or negated.
+    /// Whether the memory holds the values themselves, without a pending conjugation or negation.
     pub(crate) fn is_resolved(&self) -> bool {
         self.raw.resolved != 0
     }
 
-    /// The strides, in elements; as many as sizes.
+    /// The strides in elements, one per size.
     pub(crate) fn strides(&self) -> &'a [i64] {
         slice(self.raw.strides, self.raw.dims)
     }
@@ -174,18 +174,18 @@ impl<'a> Description<'a> {
         slice(self.raw.sizes, self.raw.dims)
     }
 
-    /// Bytes of all elements; 0 for unknown types.
+    /// The size of all elements in bytes; 0 for unknown types.
     pub(crate) fn bytes(&self) -> u64 {
         let elements = self.dims().iter().product::<i64>() as u64;
         self.dtype().map_or(0, |dtype| elements * dtype.size() as u64)
     }
 
-    /// The element type, if it is one that can be measured.
+    /// The element type, if trainmon can measure it.
     pub(crate) fn dtype(&self) -> Result<Dtype, Unreadable> {
         dtype_of(self.raw.scalar_type).ok_or(Unreadable::Dtype { number: self.raw.scalar_type })
     }
 
-    /// The memory, to be read now: nobody may write it while the view lives.
+    /// Returns a view of the memory. Read it at once: nothing may write the memory while the view lives.
     #[expect(unsafe_code, reason = "the memory is torch's")]
     pub(crate) fn view(&self) -> Result<TensorView<'a>, Unreadable> {
         if !self.is_strided() {
@@ -225,7 +225,7 @@ fn slice<'a>(data: *const i64, len: i64) -> &'a [i64] {
     unsafe { std::slice::from_raw_parts(data, len as usize) }
 }
 
-/// The numbers are `c10::ScalarType`'s, part of torch's file formats and so stable.
+/// Converts a number of `c10::ScalarType`. The numbers are stable because torch's file formats contain them.
 fn dtype_of(scalar_type: i8) -> Option<Dtype> {
     Some(match scalar_type {
         0 => Dtype::U8,

@@ -1,8 +1,8 @@
-//! For training loops whose processes talk over MPI: feature `mpi`.
+//! Support for training loops whose processes communicate over MPI (feature `mpi`).
 //!
-//! Collective operations are guarded with the agent's own
-//! [`CollectiveGroup`](trainmon_agent::CollectiveGroup); `examples/data_parallel` shows a whole loop. Here is what needs
-//! MPI itself: [`MpiRankStore`], over which the ranks agree on changes while the training runs.
+//! To guard collective operations, use the agent's [`CollectiveGroup`](trainmon_agent::CollectiveGroup);
+//! `examples/data_parallel` shows a whole loop. This module contains the part that requires MPI itself:
+//! [`MpiRankStore`], through which the ranks agree on changes during the training.
 
 mod outbox;
 mod rank_store;

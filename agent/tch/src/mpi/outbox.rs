@@ -1,4 +1,4 @@
-//! Texts on their way to one rank: one at a time, and of those that wait the newest.
+//! Texts for one rank: one is in transit at a time, and only the newest of the waiting ones is kept.
 
 use std::mem::ManuallyDrop;
 
@@ -7,7 +7,7 @@ use mpi::request::{Request, StaticScope};
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator as _, Destination as _};
 
-/// What is sent to one rank. Dropping it leaves a text under way to MPI: its memory is not given back.
+/// The texts for one rank. If it is dropped, the memory of a text in transit is leaked, because MPI may still read it.
 pub(super) struct Outbox {
     rank: i32,
     tag: Tag,
@@ -27,13 +27,13 @@ impl Outbox {
         Self { rank, tag, under_way: None, waiting: None }
     }
 
-    /// Sends `text`, at once or when the one before has gone; it replaces one that waits. Never waits itself.
+    /// Sends `text` at once, or after the one in transit. It replaces a waiting text. Never blocks.
     pub(super) fn put(&mut self, link: &SimpleCommunicator, text: &str) {
         self.waiting = Some(text.as_bytes().into());
         self.advance(link);
     }
 
-    /// Sends on what waits, if it can go.
+    /// Sends the waiting text if none is in transit.
     pub(super) fn advance(&mut self, link: &SimpleCommunicator) {
         if let Some(UnderWay { request, text }) = self.under_way.take() {
             match request.test() {
@@ -56,14 +56,14 @@ impl Outbox {
 /// Lends a text to a request.
 #[expect(unsafe_code, reason = "MPI reads the text after the call that starts sending it has returned")]
 fn lend(text: *mut [u8]) -> &'static [u8] {
-    // SAFETY: `text` comes from `Box::into_raw`, nobody writes to it, and it is freed by `give_back` alone, when the request
+    // SAFETY: `text` comes from `Box::into_raw` and is never written to. Only `give_back` frees it, when the request
     // that holds this reference is gone.
     unsafe { &*text }
 }
 
 impl Drop for Outbox {
     fn drop(&mut self) {
-        // MPI may still read the text, and a request that is dropped on its own panics.
+        // MPI may still read the text, and dropping an unfinished request panics.
         let _under_way = ManuallyDrop::new(self.under_way.take());
     }
 }
@@ -71,7 +71,7 @@ impl Drop for Outbox {
 /// Frees a text that has been sent.
 #[expect(unsafe_code, reason = "MPI reads the text after the call that starts sending it has returned")]
 fn give_back(sent: *mut [u8]) {
-    // SAFETY: `sent` comes from `Box::into_raw` in `advance` and is given back once. What was lent of it is gone with the
+    // SAFETY: `sent` comes from `Box::into_raw` in `advance` and is freed once. The lent reference is gone with the
     // request, and MPI does not read the buffer of a completed operation (MPI 4.0, 3.7.3).
     drop(unsafe { Box::from_raw(sent) });
 }

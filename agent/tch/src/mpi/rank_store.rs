@@ -1,4 +1,4 @@
-//! The store over which the ranks of an MPI job agree on changes of what is measured.
+//! The store through which the ranks of an MPI job agree on changes to the plan.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,46 +16,50 @@ use super::outbox::Outbox;
 const LEADER_STATE: Tag = 0;
 const RANK_STATE: Tag = 1;
 
-/// MPI cannot carry the store.
+/// An error of [`MpiRankStore::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MpiRankStoreError {
-    /// The monitor's thread calls MPI beside the training's.
-    #[error("MPI runs with {found:?}: expected MPI_THREAD_MULTIPLE, for the monitor's thread calls it too")]
+    /// MPI does not support concurrent calls from the training's thread and the monitor's.
+    #[error("MPI runs with thread level `{found:?}`, but the monitor's thread requires `MPI_THREAD_MULTIPLE`")]
     Threading {
-        /// What it runs with.
+        /// The thread level of the running MPI.
         found: Threading,
     },
 }
 
-/// A [`RankStore`] of messages between the ranks of an MPI communicator, for
-/// [`Options::rank_store`](trainmon_agent::Options::rank_store): live control without a directory that all ranks see.
+/// A [`RankStore`] that sends messages between the ranks of an MPI communicator, for
+/// [`Options::rank_store`](trainmon_agent::Options::rank_store): live control without a shared directory.
 ///
-/// The ranks of the communicator must be those the monitor goes by (OpenMPI's variables give them for `MPI_COMM_WORLD`). The
-/// messages travel in a communicator of their own and meet none of the training's. No call waits for another rank,
-/// but for the moment in which both hand over a text beyond the library's eager limit (some kilobytes). Shut the monitor down before MPI is finalized; from then on every call is an error.
+/// The ranks of the communicator must be the monitor's ranks (OpenMPI's variables give them for `MPI_COMM_WORLD`). The
+/// messages use a separate communicator, so they never mix with the training's. A call waits for another rank only
+/// while both transfer a text above the library's eager limit (some kilobytes). Shut the monitor down before you
+/// finalize MPI; after that, every call returns an error.
 ///
-/// Memory: one text under way and one waiting for each rank it goes to. The communicator is left to `MPI_Finalize`: giving
-/// it back is an operation of all ranks.
+/// Memory: one text in transit and one waiting for each receiving rank. The communicator is left to `MPI_Finalize`,
+/// because freeing it is a collective operation.
 pub struct MpiRankStore {
     link: ManuallyDrop<SimpleCommunicator>,
-    /// On rank 0 one for every other rank, elsewhere one for rank 0.
+    /// One per other rank on rank 0, and one for rank 0 on every other rank.
     outboxes: Vec<Outbox>,
-    /// The latest leader state: on rank 0 its own, elsewhere as received.
+    /// The latest leader state: its own on rank 0, the received one on every other rank.
     leader_state: Option<String>,
-    /// On rank 0: the latest rank state of each rank.
+    /// The latest state of each rank; only on rank 0.
     rank_states: HashMap<u32, String>,
 }
 
-// SAFETY: what is not `Send` in it are handles of MPI's: the communicator and requests. MPI_THREAD_MULTIPLE, which `new`
-// insists on, lets any thread use them, and `&mut self` lets one at a time do so (MPI 4.0, 11.6).
-#[expect(unsafe_code, reason = "MPI's handles are pointers, which Rust cannot know to be free of threads")]
+// SAFETY: the only fields that are not `Send` are MPI's handles: the communicator and requests. With
+// MPI_THREAD_MULTIPLE, which `new` requires, any thread may use them, and `&mut self` limits that to one at a time (MPI
+// 4.0, 11.6).
+#[expect(unsafe_code, reason = "MPI's handles are pointers, which are not `Send` by default")]
 unsafe impl Send for MpiRankStore {}
 
 impl MpiRankStore {
-    /// A store for the ranks of `world`. Every rank calls this at the same point: it duplicates the communicator.
+    /// Creates a store for the ranks of `world`. Every rank must call it at the same point: it duplicates the
+    /// communicator.
     ///
     /// # Errors
-    /// MPI was not started with `MPI_THREAD_MULTIPLE` (`mpi::initialize_with_threading`). No rank waits for another then.
+    /// MPI was not started with `MPI_THREAD_MULTIPLE` (`mpi::initialize_with_threading`). In this case no rank waits
+    /// for another.
     pub fn new(world: &impl Communicator) -> Result<Self, MpiRankStoreError> {
         match threading_support() {
             Threading::Multiple => {}
@@ -70,7 +74,7 @@ impl MpiRankStore {
         Ok(Self { link, outboxes, leader_state: None, rank_states: HashMap::new() })
     }
 
-    /// Puts `text` on its way to whom this rank sends.
+    /// Sends `text` to all receivers of this rank.
     fn send(&mut self, text: &str) -> io::Result<()> {
         check_alive()?;
         for outbox in &mut self.outboxes {
@@ -79,7 +83,7 @@ impl MpiRankStore {
         Ok(())
     }
 
-    /// Takes in what has arrived, and sends on what waits.
+    /// Receives messages that have arrived, and sends waiting ones.
     fn advance(&mut self) -> io::Result<()> {
         check_alive()?;
         for outbox in &mut self.outboxes {
@@ -120,14 +124,14 @@ impl RankStore for MpiRankStore {
     }
 }
 
-/// The sender and the text of a message that is here.
+/// Returns the sender and the text of an arrived message.
 fn received(found: (Message, Status)) -> io::Result<(u32, String)> {
     let (bytes, status) = found.matched_receive_vec::<u8>();
     let text = String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     Ok((u32::try_from(status.source_rank()).map_err(io::Error::other)?, text))
 }
 
-/// After the end a call would abort the process.
+/// Fails after `MPI_Finalize`, when a call of MPI would abort the process.
 fn check_alive() -> io::Result<()> {
     if is_finalized() { Err(io::Error::other("MPI is finalized")) } else { Ok(()) }
 }

@@ -1,4 +1,5 @@
-//! Optimizer state on disk: one safetensors file, moments as `<parameter>/<moment>`, the rest in its metadata.
+//! Optimizer state on disk: one safetensors file with moments as `<parameter>/<moment>` and everything else as
+//! metadata.
 //!
 //! Loading checks the whole file against the optimizer before it changes anything.
 
@@ -17,9 +18,9 @@ use super::{CheckpointError, GroupOptions, Optimizer, OptimizerError, OptimizerK
 use crate::ffi::DEFAULTS;
 use crate::names::NamedParameter;
 
-/// The metadata entry everything but the tensors is in.
+/// The metadata entry that contains everything but the tensors.
 const KEY: &str = "trainmon_optimizer";
-/// Counted up when the layout changes.
+/// The version of the layout.
 const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
@@ -35,24 +36,24 @@ struct Header {
 struct SavedParameter {
     name: String,
     group: usize,
-    /// Steps taken, where the kind counts them.
+    /// The number of steps, if this kind of optimizer counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     steps: Option<i64>,
 }
 
-/// Everything a file holds, checked and ready to be put in place.
+/// The checked content of a file, ready to be restored.
 struct Loaded {
     header: Header,
-    /// Per parameter.
+    /// The moments of each parameter.
     moments: Vec<Vec<(MomentKind, Tensor)>>,
 }
 
 impl Optimizer {
-    /// Writes options, step counts and moments. The file is replaced at once or not at all. Copies device state to the
-    /// host, and so waits for it.
+    /// Writes options, step counts and moments. Replaces the file atomically. Copies device state to the host, and so
+    /// waits for the device.
     ///
     /// # Errors
-    /// The file cannot be written, or a moment has an element type the format lacks.
+    /// The file cannot be written, or a moment has an element type that the format lacks.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), OptimizerError> {
         let path = path.as_ref();
         let refuse = |source| OptimizerError::Checkpoint { path: path.to_owned(), source };
@@ -98,7 +99,8 @@ impl Optimizer {
         Ok(stored)
     }
 
-    /// Restores what [`save`](Self::save) wrote: training goes on bitwise as if it had not stopped. All or nothing.
+    /// Restores what [`save`](Self::save) wrote: training continues bitwise as if it had not stopped. Nothing changes
+    /// unless the whole file fits.
     ///
     /// # Errors
     /// The file cannot be read, is damaged, or belongs to another optimizer or model; see [`CheckpointError`].
@@ -156,7 +158,7 @@ impl Optimizer {
         Ok(())
     }
 
-    /// A parameter's moments: all that its options ask for if it was stepped, else none.
+    /// Reads a parameter's moments: all that its options require if it was stepped, otherwise none.
     fn read_moments(
         &self,
         parameter: &NamedParameter,
@@ -227,7 +229,7 @@ fn restore(
     let shape: Vec<i64> = view.shape().iter().map(|&size| size as i64).collect();
     let kind = kind_of(view.dtype()).ok_or_else(|| CheckpointError::Unstorable {
         tensor: name.to_owned(),
-        why: format!("element type {}", view.dtype()),
+        why: format!("unsupported element type {}", view.dtype()),
     })?;
     if shape != parameter.size() || kind != parameter.kind() {
         return Err(CheckpointError::WrongShape {
@@ -237,7 +239,7 @@ fn restore(
         });
     }
     let host = Tensor::f_from_data_size(view.data(), &shape, kind).map_err(unstorable)?;
-    // The strides torch would have chosen: a later step then runs the same kernels in the same order.
+    // The strides are those that torch would choose, so that later steps run the same kernels in the same order.
     no_grad(|| {
         let mut moment = parameter.detach().f_empty_like()?;
         moment.f_copy_(&host)?;
@@ -257,7 +259,7 @@ fn kind_of(dtype: safetensors::Dtype) -> Option<tch::Kind> {
     KINDS.iter().find(|(_, stored)| *stored == dtype).map(|(kind, _)| *kind)
 }
 
-/// A moment on the host, contiguous.
+/// A contiguous copy of a moment on the host.
 struct Stored {
     tensor: Tensor,
     dtype: safetensors::Dtype,
@@ -268,8 +270,10 @@ struct Stored {
 impl Stored {
     fn new(tensor: &Tensor) -> Result<Self, String> {
         let kind = tensor.f_kind().map_err(|why| why.to_string())?;
-        let (_, dtype) =
-            KINDS.iter().find(|(known, _)| *known == kind).ok_or_else(|| format!("element type {kind:?}"))?;
+        let (_, dtype) = KINDS
+            .iter()
+            .find(|(known, _)| *known == kind)
+            .ok_or_else(|| format!("unsupported element type {kind:?}"))?;
         let tensor = tensor.detach().f_to_device(Device::Cpu).and_then(|tensor| tensor.f_contiguous());
         let tensor = tensor.map_err(|why| why.to_string())?;
         let shape = tensor.size().iter().map(|&size| size as usize).collect();
@@ -301,7 +305,7 @@ impl safetensors::View for Stored {
     }
 }
 
-/// Writes beside the file and renames: a crash leaves the old file or the new one.
+/// Writes a temporary file in the same directory and renames it: a crash leaves the old file or the new one.
 fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let name = path.file_name().ok_or(std::io::ErrorKind::InvalidFilename)?;
     let mut temporary = name.to_owned();
@@ -313,7 +317,7 @@ fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         fs::rename(&temporary, path)
     });
     if written.is_err() {
-        // The error that matters is the first one.
+        // Only the first error is reported.
         drop(fs::remove_file(&temporary));
     }
     written

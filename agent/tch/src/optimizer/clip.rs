@@ -4,28 +4,29 @@ use tch::{Tensor, no_grad};
 
 use super::{Optimizer, OptimizerError, doing};
 
-/// tch's guard against division by zero.
+/// The number that tch adds to the norm against division by zero.
 const NORM_EPSILON: f64 = 1e-6;
 
 impl Optimizer {
     /// Clamps each gradient element to `-max ..= max`.
     ///
     /// # Errors
-    /// libtorch refuses.
+    /// libtorch reports an error.
     pub fn clip_grad_value(&self, max: f64) -> Result<(), OptimizerError> {
         for mut grad in self.gradients() {
-            let _clamped = grad.f_clamp_(-max, max).map_err(|why| doing("cannot clip")(why.to_string()))?;
+            let _clamped =
+                grad.f_clamp_(-max, max).map_err(|why| doing("cannot clip the gradients")(why.to_string()))?;
         }
         Ok(())
     }
 
-    /// Scales all gradients so that their common Euclidean norm is at most `max`; returns the norm before. 0 without
-    /// gradients. Waits for the gradients: on a device this synchronises, as in tch.
+    /// Scales all gradients so that their common Euclidean norm is at most `max`. Returns the norm before the scaling,
+    /// or 0 without gradients. Waits for the gradients: on a device this synchronises, as in tch.
     ///
     /// # Errors
-    /// libtorch refuses.
+    /// libtorch reports an error.
     pub fn clip_grad_norm(&self, max: f64) -> Result<f64, OptimizerError> {
-        let refuse = |why: tch::TchError| doing("cannot clip")(why.to_string());
+        let refuse = |why: tch::TchError| doing("cannot clip the gradients")(why.to_string());
         no_grad(|| {
             let gradients = self.gradients();
             if gradients.is_empty() {

@@ -1,97 +1,99 @@
-//! What can go wrong with an optimizer.
+//! Errors of optimizers and their checkpoints.
 
 use std::path::PathBuf;
 
-/// An optimizer call failed. Nothing was changed, except where libtorch failed inside a step.
+/// An error of an optimizer call. The optimizer is unchanged unless libtorch failed within a step.
 #[derive(Debug, thiserror::Error)]
 pub enum OptimizerError {
-    /// libtorch refused.
+    /// libtorch reported an error.
     #[error("{doing}: {message}")]
     Torch {
-        /// What was being done.
+        /// The failed action.
         doing: &'static str,
-        /// libtorch's words.
+        /// libtorch's message.
         message: String,
     },
-    /// A group that does not exist.
-    #[error("parameter group {group} does not exist: there are {groups}")]
+    /// The group does not exist.
+    #[error("parameter group {group} does not exist (number of groups: {groups})")]
     NoSuchGroup {
-        /// The group asked for.
+        /// The requested group.
         group: usize,
-        /// How many there are.
+        /// The number of groups.
         groups: usize,
     },
     /// A checkpoint could not be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot access the checkpoint `{}`: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A checkpoint could not be used. The optimizer is as it was.
-    #[error("{}: {source}", path.display())]
+    /// A checkpoint could not be used. The optimizer is unchanged.
+    #[error("cannot use the checkpoint `{}`: {source}", path.display())]
     Checkpoint {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: CheckpointError,
     },
 }
 
-/// Why a checkpoint does not fit. Checked whole before anything is loaded.
+/// The reason why a checkpoint does not fit. Loading checks the whole file before it changes anything.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// Truncated, or no safetensors file at all.
+    /// The file is truncated or not a safetensors file.
     #[error("not a complete safetensors file: {source}")]
     Damaged {
-        /// The reader's words.
+        /// The reader's error.
         source: safetensors::SafeTensorError,
     },
-    /// A safetensors file of something else.
+    /// The safetensors file has other content.
     #[error("not an optimizer checkpoint: it has no valid `{key}` entry ({why})")]
     NotACheckpoint {
         /// The missing or unreadable metadata entry.
         key: &'static str,
-        /// What is wrong with it.
+        /// The problem with the entry.
         why: String,
     },
-    /// Written by a newer version.
-    #[error("written in format {found}; this version reads {supported}")]
+    /// Another version of trainmon wrote the file.
+    #[error("the file has format {found}, but this version of trainmon reads format {supported}")]
     UnknownFormat {
         /// The file's format.
         found: u32,
-        /// The format read here.
+        /// The supported format.
         supported: u32,
     },
-    /// Another kind of optimizer.
-    #[error("holds the state of {found}, the optimizer is {expected}")]
+    /// The file belongs to another kind of optimizer.
+    #[error("the file contains the state of {found}, but the optimizer is {expected}")]
     WrongKind {
         /// The file's kind.
         found: &'static str,
         /// The optimizer's kind.
         expected: &'static str,
     },
-    /// Other parameter groups.
-    #[error("holds {found} parameter groups, the optimizer has {expected}")]
+    /// The numbers of parameter groups differ.
+    #[error("the numbers of parameter groups differ: {found} in the file, {expected} in the optimizer")]
     WrongGroupCount {
-        /// The file's groups.
+        /// The number in the file.
         found: usize,
-        /// The optimizer's groups.
+        /// The number in the optimizer.
         expected: usize,
     },
-    /// Another number of parameters.
-    #[error("holds {found} parameters, the optimizer has {expected}")]
+    /// The numbers of parameters differ.
+    #[error("the numbers of parameters differ: {found} in the file, {expected} in the optimizer")]
     WrongParameterCount {
-        /// The file's parameters.
+        /// The number in the file.
         found: usize,
-        /// The optimizer's parameters.
+        /// The number in the optimizer.
         expected: usize,
     },
-    /// A parameter of another name, or in another group, at this place.
-    #[error("parameter {index} is `{found}` in group {found_group}, the optimizer's is `{expected}` in group {group}")]
+    /// The parameter at this index has another name or group.
+    #[error(
+        "parameter {index} is `{found}` in group {found_group}, but the optimizer has `{expected}` in group {group}"
+    )]
     WrongParameter {
-        /// The place in creation order.
+        /// The index in creation order.
         index: usize,
         /// The file's name.
         found: String,
@@ -102,34 +104,34 @@ pub enum CheckpointError {
         /// The optimizer's group.
         group: usize,
     },
-    /// A moment of another shape or element type.
-    #[error("`{tensor}` is {found}, the parameter is {expected}")]
+    /// A moment has another shape or element type than its parameter.
+    #[error("`{tensor}` is {found}, but its parameter is {expected}")]
     WrongShape {
         /// The tensor in the file.
         tensor: String,
-        /// Its type and shape.
+        /// The moment's type and shape.
         found: String,
         /// The parameter's type and shape.
         expected: String,
     },
-    /// A moment that every step would have made.
+    /// The file lacks a moment that every step creates.
     #[error("`{tensor}` is missing")]
     MissingMoment {
         /// The tensor.
         tensor: String,
     },
-    /// A tensor nobody asks for: the file belongs to something else.
-    #[error("`{tensor}` belongs to no parameter")]
+    /// The file contains a tensor that is no moment of the optimizer.
+    #[error("`{tensor}` does not belong to any parameter of the optimizer")]
     Unexpected {
         /// The tensor.
         tensor: String,
     },
-    /// A moment's element type that safetensors or tch cannot carry.
-    #[error("`{tensor}` cannot be stored: {why}")]
+    /// safetensors or tch does not support a moment's element type.
+    #[error("cannot save or load `{tensor}`: {why}")]
     Unstorable {
         /// The tensor.
         tensor: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
 }

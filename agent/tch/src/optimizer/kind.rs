@@ -1,11 +1,11 @@
-//! The optimizers of libtorch, their options, and what each keeps per parameter.
+//! The optimizers of libtorch, their options, and the moments that each keeps per parameter.
 
 use trainmon_agent::core::Kind;
 
 use crate::ffi::{GroupOptions, Moment, OptimizerKind};
 
 impl OptimizerKind {
-    /// The name in checkpoints and messages.
+    /// Returns the name in checkpoints and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Adam => "adam",
@@ -16,12 +16,12 @@ impl OptimizerKind {
         }
     }
 
-    /// Whether each parameter's steps are counted.
+    /// Whether this kind counts the steps of each parameter.
     pub(crate) const fn counts_steps(self) -> bool {
         !matches!(self, Self::Sgd)
     }
 
-    /// What this kind may keep per parameter.
+    /// Returns the moments that this kind may keep per parameter.
     pub(crate) const fn moments(self) -> &'static [MomentKind] {
         match self {
             Self::Adam | Self::AdamW => &[MomentKind::EXP_AVG, MomentKind::EXP_AVG_SQ, MomentKind::MAX_EXP_AVG_SQ],
@@ -37,7 +37,7 @@ impl GroupOptions {
     pub(crate) fn needs(&self, moment: Kind) -> bool {
         match moment {
             Kind::MaxExpAvgSq => self.amsgrad,
-            // SGD makes the buffer only when it has momentum; so does RMSprop.
+            // SGD and RMSprop create the buffer only if they have momentum.
             Kind::MomentumBuffer => self.momentum > 0.0,
             Kind::GradAvg => self.centered,
             _ => true,
@@ -45,7 +45,7 @@ impl GroupOptions {
     }
 }
 
-/// A moment in both vocabularies: ours and the shim's.
+/// A moment, as trainmon's kind and as the shim's slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MomentKind {
     pub(crate) kind: Kind,
@@ -62,18 +62,18 @@ impl MomentKind {
     const SUM: Self = Self { kind: Kind::Sum, slot: Moment::Sum };
 }
 
-/// What an optimizer is made from.
+/// The kind and the options of a new optimizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Which optimizer.
+    /// The kind of optimizer.
     pub kind: OptimizerKind,
-    /// Its options, for every parameter group.
+    /// The options of every parameter group.
     pub options: GroupOptions,
 }
 
 /// Optimizer configurations: tch's own, and [`Adagrad`].
 pub trait OptimizerConfig {
-    /// The settings at this learning rate.
+    /// Returns the settings with this learning rate.
     fn settings(&self, learning_rate: f64) -> Settings;
 }
 
@@ -109,14 +109,14 @@ impl OptimizerConfig for tch::nn::RmsProp {
     }
 }
 
-/// Adagrad, which tch does not offer. The defaults are torch's.
+/// Adagrad, which tch lacks. The defaults are torch's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adagrad {
     /// Decay of the learning rate.
     pub lr_decay: f64,
     /// Weight decay.
     pub wd: f64,
-    /// The sum's first value.
+    /// The initial value of the sum.
     pub initial_accumulator: f64,
     /// Added to the denominator.
     pub eps: f64,

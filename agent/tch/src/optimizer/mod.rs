@@ -1,4 +1,4 @@
-//! An optimizer over libtorch's, as tch's own, that also shows, saves and loads its state.
+//! An optimizer on top of libtorch's, like tch's, whose state you can read, save and load.
 
 mod checkpoint;
 mod clip;
@@ -19,10 +19,9 @@ pub use crate::ffi::{GroupOptions, OptimizerKind};
 use crate::moments::MomentSource;
 use crate::names::{self, NamedParameter};
 
-/// Runs gradient descent over a `VarStore`, step for step as `tch::nn::Optimizer` does (bitwise).
+/// Runs gradient descent over a `VarStore`. Every step is bitwise equal to that of `tch::nn::Optimizer`.
 ///
-/// Variables made after the optimizer join it at its next step, as in tch. The groups are the ones
-/// `Path::set_group` gave.
+/// Variables created after the optimizer join it at its next step, as in tch. `Path::set_group` sets their groups.
 pub struct Optimizer {
     raw: RawOptimizer,
     kind: OptimizerKind,
@@ -44,24 +43,25 @@ fn doing(doing: &'static str) -> impl FnOnce(String) -> OptimizerError {
 }
 
 impl Optimizer {
-    /// An optimizer for the trainable variables of `variables`: `Optimizer::new(&tch::nn::AdamW::default(), &vs, 1e-3)`.
+    /// Creates an optimizer for the trainable variables of `variables`: `Optimizer::new(&tch::nn::AdamW::default(),
+    /// &vs, 1e-3)`.
     ///
     /// # Errors
-    /// libtorch refuses the options (a negative learning rate, say).
+    /// libtorch rejects the options, for example a negative learning rate.
     pub fn new(
         config: &impl OptimizerConfig,
         variables: &VarStore,
         learning_rate: f64,
     ) -> Result<Self, OptimizerError> {
         let Settings { kind, options } = config.settings(learning_rate);
-        let raw = RawOptimizer::new(kind, &options).map_err(doing("cannot make the optimizer"))?;
+        let raw = RawOptimizer::new(kind, &options).map_err(doing("cannot create the optimizer"))?;
         let variables = Arc::clone(&variables.variables_);
         let mut optimizer = Self { raw, kind, variables, parameters: Vec::new() };
         optimizer.add_new_variables()?;
         Ok(optimizer)
     }
 
-    /// Which optimizer this is.
+    /// The kind of optimizer.
     pub fn kind(&self) -> OptimizerKind {
         self.kind
     }
@@ -78,47 +78,47 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Drops every gradient (libtorch's default: the field becomes undefined, not zero).
+    /// Clears every gradient: it becomes undefined, not zero, as by default in libtorch.
     ///
     /// # Errors
-    /// libtorch refuses.
+    /// libtorch reports an error.
     pub fn zero_grad(&mut self) -> Result<(), OptimizerError> {
         self.add_new_variables()?;
-        self.raw.zero_grad().map_err(doing("cannot drop the gradients"))
+        self.raw.zero_grad().map_err(doing("cannot clear the gradients"))
     }
 
-    /// One step along the gradients. Parameters without gradient stay as they are.
+    /// Makes one step along the gradients. Parameters without a gradient stay unchanged.
     ///
     /// # Errors
-    /// libtorch fails; some parameters may have been stepped by then.
+    /// libtorch reports an error; some parameters may already have changed.
     pub fn step(&mut self) -> Result<(), OptimizerError> {
         self.add_new_variables()?;
         self.raw.step().map_err(doing("the optimizer step failed"))
     }
 
-    /// Drops the gradients, runs the backward pass, and steps.
+    /// Clears the gradients, runs the backward pass, and makes a step.
     ///
     /// # Errors
-    /// As [`step`](Self::step); or the backward pass fails.
+    /// Those of [`step`](Self::step), or the backward pass fails.
     pub fn backward_step(&mut self, loss: &Tensor) -> Result<(), OptimizerError> {
         self.backward(loss)?;
         self.step()
     }
 
-    /// As [`backward_step`](Self::backward_step), each gradient element clamped to `max` before the step.
+    /// Like [`backward_step`](Self::backward_step), but clamps each gradient element to `-max ..= max` before the step.
     ///
     /// # Errors
-    /// As [`backward_step`](Self::backward_step).
+    /// Those of [`backward_step`](Self::backward_step).
     pub fn backward_step_clip(&mut self, loss: &Tensor, max: f64) -> Result<(), OptimizerError> {
         self.backward(loss)?;
         self.clip_grad_value(max)?;
         self.step()
     }
 
-    /// As [`backward_step`](Self::backward_step), the global gradient norm limited to `max` before the step.
+    /// Like [`backward_step`](Self::backward_step), but limits the global gradient norm to `max` before the step.
     ///
     /// # Errors
-    /// As [`backward_step`](Self::backward_step).
+    /// Those of [`backward_step`](Self::backward_step).
     pub fn backward_step_clip_norm(&mut self, loss: &Tensor, max: f64) -> Result<(), OptimizerError> {
         self.backward(loss)?;
         self.clip_grad_norm(max)?;
@@ -139,10 +139,10 @@ impl Optimizer {
         self.raw.options(group).map_err(doing("cannot read the options"))
     }
 
-    /// Changes the options of every group, and of those made later.
+    /// Changes the options of every group, including groups added later.
     ///
     /// # Errors
-    /// libtorch refuses.
+    /// libtorch reports an error.
     pub fn change_options(&mut self, change: impl Fn(&mut GroupOptions)) -> Result<(), OptimizerError> {
         for group in (0..self.raw.groups()).chain([DEFAULTS]) {
             self.change(group, &change)?;
@@ -177,7 +177,7 @@ impl Optimizer {
     /// The learning rate of the first group.
     ///
     /// # Errors
-    /// libtorch refuses.
+    /// libtorch reports an error.
     pub fn learning_rate(&self) -> Result<f64, OptimizerError> {
         Ok(self.group_options(0)?.lr)
     }
@@ -185,7 +185,7 @@ impl Optimizer {
     /// Sets the learning rate of every group.
     ///
     /// # Errors
-    /// libtorch refuses.
+    /// libtorch reports an error.
     pub fn set_lr(&mut self, lr: f64) -> Result<(), OptimizerError> {
         self.change_options(|options| options.lr = lr)
     }
@@ -201,7 +201,7 @@ impl Optimizer {
     /// Sets the weight decay of every group.
     ///
     /// # Errors
-    /// libtorch refuses.
+    /// libtorch reports an error.
     pub fn set_weight_decay(&mut self, weight_decay: f64) -> Result<(), OptimizerError> {
         self.change_options(|options| options.weight_decay = weight_decay)
     }
@@ -214,15 +214,15 @@ impl Optimizer {
         self.change_group_options(group, |options| options.weight_decay = weight_decay)
     }
 
-    /// Sets the momentum of every group: Adam's and `AdamW`'s first beta, as tch has it. Adagrad has none.
+    /// Sets the momentum of every group: the first beta of Adam and `AdamW`, as in tch. Adagrad has none.
     ///
     /// # Errors
-    /// libtorch refuses.
+    /// libtorch reports an error.
     pub fn set_momentum(&mut self, momentum: f64) -> Result<(), OptimizerError> {
         self.change_options(|options| (options.beta1, options.momentum) = (momentum, momentum))
     }
 
-    /// Sets the momentum of one group, as [`set_momentum`](Self::set_momentum).
+    /// Sets the momentum of one group, like [`set_momentum`](Self::set_momentum).
     ///
     /// # Errors
     /// The group does not exist.
@@ -235,11 +235,11 @@ impl Optimizer {
         self.parameters.iter().map(|parameter| parameter.tensor.shallow_clone()).collect()
     }
 
-    /// A moment of one parameter, sharing the state's memory; `None` before its first step, or if this optimizer keeps
-    /// no such thing.
+    /// Returns a moment of one parameter, which shares the state's memory; `None` before the parameter's first step, or
+    /// if this optimizer keeps no such moment.
     ///
     /// # Errors
-    /// libtorch refuses.
+    /// libtorch reports an error.
     pub fn moment(&self, parameter: &Tensor, kind: Kind) -> Result<Option<Tensor>, OptimizerError> {
         let Some(moment) = self.kind.moments().iter().find(|moment| moment.kind == kind) else { return Ok(None) };
         self.raw
@@ -247,10 +247,10 @@ impl Optimizer {
             .map_err(doing("cannot read the state"))
     }
 
-    /// How often a parameter was stepped; `None` before its first step, and for SGD, which does not count.
+    /// The number of steps of a parameter; `None` before its first step, and for SGD, which does not count steps.
     ///
     /// # Errors
-    /// libtorch refuses.
+    /// libtorch reports an error.
     pub fn steps_taken(&self, parameter: &Tensor) -> Result<Option<i64>, OptimizerError> {
         self.raw.step_count(parameter).map_err(doing("cannot read the state"))
     }
@@ -261,7 +261,7 @@ impl MomentSource for Optimizer {
         for moment in self.kind.moments() {
             let visited =
                 self.raw.with_moment(parameter, moment.slot, |tensor| visit(moment.kind, &tensor.as_tensor()));
-            // An optimizer that cannot show a moment has none to measure.
+            // A moment that cannot be read is not measured.
             drop(visited);
         }
     }

@@ -1,4 +1,4 @@
-//! Setting up a watch.
+//! The builder of a watch.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{Watch, WatchError, gradients};
 use crate::capture::CaptureOptions;
 use crate::device::{DeviceQueue, DeviceStatistics, KernelStatistics, SharedStatistics};
 
-/// Collects what a [`Watch`] needs to know; see [`Watch::builder`].
+/// Collects the models and options of a [`Watch`]; see [`Watch::builder`].
 pub struct WatchBuilder<'a> {
     monitor: Monitor,
     models: Vec<&'a VarStore>,
@@ -33,49 +33,50 @@ impl<'a> WatchBuilder<'a> {
         }
     }
 
-    /// Adds a model, fully built: variables made later are not watched. The first one is virtual-pipeline stage 0, the
-    /// next one stage 1, and so on.
+    /// Adds a fully built model: variables created later are not watched. The first model is virtual-pipeline stage 0,
+    /// the next one stage 1, and so on.
     #[must_use]
     pub fn model(mut self, variables: &'a VarStore) -> Self {
         self.models.push(variables);
         self
     }
 
-    /// How many backward passes make up one optimizer step; 1 if not said, and the config's own number goes first.
+    /// Sets the number of backward passes per optimizer step, 1 by default. A number in the config takes precedence.
     #[must_use]
     pub fn grad_acc_steps(mut self, micro_batches: u32) -> Self {
         self.micro_batches = micro_batches.max(1);
         self
     }
 
-    /// Gradients or parameters are written behind torch's back: by a communication library working on raw pointers, or
-    /// through `Tensor::data()`, whose writes torch does not count. Each is then always read anew; otherwise one that
-    /// torch knows to be unchanged is not. (Other writes through torch are noticed.)
+    /// Declares that gradients or parameters are written without torch's knowledge: by a communication library on raw
+    /// pointers, or through `Tensor::data()`, whose writes torch does not count. trainmon then reads every tensor
+    /// again;
+    /// by default, it skips tensors that torch reports as unchanged. (Other writes through torch are detected.)
     #[must_use]
     pub fn tensors_are_written_outside_torch(mut self) -> Self {
         self.foreign_writes = true;
         self
     }
 
-    /// Replaces libtorch's operators for tensors on a device, by a fused kernel for example; in captures, too.
+    /// Replaces the computation of statistics on devices, for example with a fused kernel. Captures use it too.
     #[must_use]
     pub fn device_statistics(mut self, statistics: impl DeviceStatistics + 'static) -> Self {
         self.statistics = SharedStatistics::new(statistics);
         self
     }
 
-    /// Sends host tensors down the device path too, so that both can be compared on any machine. Slower.
+    /// Measures host tensors on the device path too, so that you can compare both paths on any machine. This is slower.
     #[must_use]
     pub fn everything_through_the_device_path(mut self) -> Self {
         self.device_path_only = true;
         self
     }
 
-    /// Finds the parameters and installs the hooks, and has the monitor say what it measures and where that goes
+    /// Finds the parameters, installs the hooks, and lets the monitor report what it measures and where the output goes
     /// ([`Monitor::announce`]).
     ///
     /// # Errors
-    /// No model was given, or libtorch refuses a hook.
+    /// The builder has no model, or libtorch rejects a hook.
     pub fn build(self) -> Result<Watch, WatchError> {
         if self.models.is_empty() {
             return Err(WatchError::NoModel);

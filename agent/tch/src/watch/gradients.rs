@@ -1,4 +1,5 @@
-//! Weight gradients: before aggregation from hooks in the backward pass, after it when the optimizer is about to step.
+//! Weight gradients: hooks measure unreduced gradients in the backward pass; reduced ones are measured just before the
+//! optimizer's step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,8 +12,8 @@ use super::parameter::Parameter;
 use super::shared::Shared;
 use crate::ffi::{AccumulatedHook, TensorRef, after_backward};
 
-/// Hooks every parameter that takes a gradient and is not hooked yet, if gradients are configured. The first refusal ends
-/// it; what was hooked stays.
+/// Hooks every parameter that takes a gradient and is not hooked yet, if gradients are configured. Stops at the first
+/// error; hooks installed before it stay.
 pub(super) fn hook(shared: &Arc<Shared>, parameters: &mut [Parameter]) -> Result<(), WatchError> {
     if shared.monitor.request(Kind::GradUnreduced).is_none() {
         return Ok(());
@@ -33,11 +34,12 @@ pub(super) fn hook(shared: &Arc<Shared>, parameters: &mut [Parameter]) -> Result
     Ok(())
 }
 
-/// The k-th addition of a step is micro-batch k. The gradient is in the cache now, and nobody aggregated it yet.
+/// Measures a gradient after an accumulation: the k-th one of a step is micro-batch k. The gradient is still in the
+/// cache and not yet reduced.
 fn gradient_added(shared: &Arc<Shared>, firings: &AtomicU32, label: Label, leaf: TensorRef<'_>) {
-    // Relaxed: the backward passes of a parameter follow each other, and the optimizer's step follows them.
+    // Relaxed: a parameter's backward passes run one after the other, and the optimizer's step runs after them.
     let micro_step = firings.fetch_add(1, Ordering::Relaxed);
-    // A gradient that was made anew may lie where the last one did.
+    // A new gradient may have the same address as the previous one.
     shared.meter.forget(label);
     if !shared.wants(label.kind) || !is_measured(shared, micro_step) {
         return;
@@ -49,12 +51,12 @@ fn gradient_added(shared: &Arc<Shared>, firings: &AtomicU32, label: Label, leaf:
     }
 }
 
-/// The last micro-batch has the whole gradient; the others only if every one is asked for.
+/// Whether to measure this micro-batch: the last one, which has the whole gradient, or all if the plan requests them.
 fn is_measured(shared: &Shared, micro_step: u32) -> bool {
     shared.every_micro_batch() || micro_step + 1 == shared.micro_batches
 }
 
-/// Device gradients are measured together, when the backward pass has ended and before anything aggregates them.
+/// Launches the measurement of all device gradients after the backward pass, before anything reduces them.
 fn launch_after_backward(shared: &Arc<Shared>) {
     if !shared.queue().expect_launch() {
         return;
@@ -68,10 +70,11 @@ fn launch_after_backward(shared: &Arc<Shared>) {
     }
 }
 
-/// The gradients as the optimizer sees them. One that nobody wrote since its hook is not read again.
+/// Measures the gradients that the optimizer uses. A gradient that was not written since its hook ran is not read
+/// again.
 pub(super) fn measure_reduced(shared: &Shared, parameters: &[Parameter]) {
     for parameter in parameters {
-        // The whole step's gradient: it stands beside the last micro-batch, whose number V2's files show.
+        // The gradient of the whole step has the number of the last micro-batch, as in V2's files.
         let micro_step = MicroStep(shared.micro_batches - 1);
         let label = Label { micro_step, ..Label::new(parameter.id, Kind::GradReduced) };
         let Some(leaf) = TensorRef::new(&parameter.tensor) else { continue };
@@ -79,8 +82,8 @@ pub(super) fn measure_reduced(shared: &Shared, parameters: &[Parameter]) {
     }
 }
 
-/// Gradients that never met the micro-batch at which they are recorded, because another number of backward passes came
-/// than was announced: counted as not measured, and said.
+/// Counts and reports gradients that were not measured because the number of backward passes differs from the announced
+/// one: they are recorded in the last announced micro-batch.
 pub(super) fn account_for_unmet(shared: &Shared, parameters: &[Parameter]) {
     let announced = shared.micro_batches;
     if shared.every_micro_batch() {
@@ -90,13 +93,13 @@ pub(super) fn account_for_unmet(shared: &Shared, parameters: &[Parameter]) {
         let came = parameter.firings.load(Ordering::Relaxed);
         if came != 0 && came != announced {
             let label = Label::new(parameter.id, Kind::GradUnreduced);
-            let why = format!("{announced} backward passes per step were announced (grad_acc_steps), {came} came");
+            let why = format!("the number of backward passes was {came}, but `grad_acc_steps` is {announced}");
             shared.unsupported(label, &why);
         }
     }
 }
 
-/// The next gradient belongs to the next step. Parameters that were unfrozen meanwhile are hooked now.
+/// Resets the micro-batch counters for the next step, and hooks parameters that were unfrozen in the meantime.
 pub(super) fn begin_next_step(shared: &Arc<Shared>, parameters: &mut [Parameter]) {
     for parameter in &*parameters {
         parameter.firings.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The watch over a training loop: hooks, the wrapped optimizer step, watched modules.
+//! The watch of a training loop: hooks, the wrapped optimizer step, watched modules.
 
 mod builder;
 mod gradients;
@@ -29,23 +29,23 @@ use on_demand::OnDemand;
 use parameter::Parameters;
 use shared::Shared;
 
-/// A watch could not be set up.
+/// An error of [`WatchBuilder::build`].
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
-    /// There is nothing to watch.
-    #[error("no model was given: call `model(&vs)` before `build()`")]
+    /// The builder has no model.
+    #[error("the watch has no model: call `model(&vs)` before `build()`")]
     NoModel,
-    /// libtorch refused a gradient hook.
+    /// libtorch rejected a gradient hook.
     #[error("cannot hook the gradient of `{parameter}`: {message}")]
     Hook {
-        /// The parameter.
+        /// The parameter's name.
         parameter: String,
-        /// libtorch's words.
+        /// libtorch's message.
         message: String,
     },
 }
 
-/// Watches a training loop: build it once the model is, and let it make the optimizer's steps.
+/// Watches a training loop. Build it after the model, and call [`step`](Self::step) instead of the optimizer's step.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -59,7 +59,7 @@ pub enum WatchError {
 /// let mut optimizer = Optimizer::new(&nn::AdamW::default(), &vs, 1e-3)?;
 /// let mut watch = Watch::builder(monitor).model(&vs).grad_acc_steps(2).build()?;
 /// let net = watch.module("head", net);
-/// // forward, backward, twice; then
+/// // Run forward and backward twice, then:
 /// watch.loss(0.5);
 /// watch.step(&mut optimizer)?;
 /// optimizer.zero_grad()?;
@@ -67,13 +67,13 @@ pub enum WatchError {
 /// # Ok(()) }
 /// ```
 ///
-/// Nothing it does changes the training's numbers, and no failure of its own reaches the loop. Dropping it removes its
-/// hooks; the monitor lives on with its own clones.
+/// A watch never changes the training's numbers, and its own failures never reach the loop. Dropping it removes its
+/// hooks; clones of the monitor stay valid.
 pub struct Watch {
-    /// Dropped before what it is told by.
+    /// Declared first, so that it is dropped before the fields that report to it.
     captures: OnDemand,
     parameters: Parameters,
-    /// The version of the plan that the parameters are chosen by.
+    /// The version of the plan that selected the parameters.
     plan_version: u64,
     observer: Observer,
     facts: StepFacts,
@@ -81,7 +81,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A watch that feeds `monitor`.
+    /// Returns a builder for a watch that reports to `monitor`.
     pub fn builder<'a>(monitor: Monitor) -> WatchBuilder<'a> {
         WatchBuilder::new(monitor)
     }
@@ -93,28 +93,28 @@ impl Watch {
         Self { captures, parameters, plan_version, observer, facts: StepFacts::default(), shared }
     }
 
-    /// The monitor.
+    /// The monitor that receives the measurements.
     pub fn monitor(&self) -> &Monitor {
         &self.shared.monitor
     }
 
-    /// Wraps a module of the first model so that its input, output and their gradients are measured, if the config asks
-    /// for a module of this name.
+    /// Wraps a module of the first model. If the config requests a module of this name, its input, its output and their
+    /// gradients are measured.
     pub fn module<M: tch::nn::Module>(&self, name: &str, module: M) -> Watched<M> {
         self.module_of(0, name, module)
     }
 
-    /// As [`module`](Self::module), for the model of this virtual-pipeline stage.
+    /// Like [`module`](Self::module), for the model of this virtual-pipeline stage.
     pub fn module_of<M: tch::nn::Module>(&self, vpp_stage: u32, name: &str, module: M) -> Watched<M> {
         Watched::new(module, Gauge::new(&self.shared, name, vpp_stage))
     }
 
-    /// As [`module`](Self::module), for a module with a train flag.
+    /// Like [`module`](Self::module), for a module with a train flag.
     pub fn module_t<M: tch::nn::ModuleT>(&self, name: &str, module: M) -> WatchedT<M> {
         self.module_t_of(0, name, module)
     }
 
-    /// As [`module_t`](Self::module_t), for the model of this virtual-pipeline stage.
+    /// Like [`module_t`](Self::module_t), for the model of this virtual-pipeline stage.
     pub fn module_t_of<M: tch::nn::ModuleT>(&self, vpp_stage: u32, name: &str, module: M) -> WatchedT<M> {
         WatchedT::new(module, Gauge::new(&self.shared, name, vpp_stage))
     }
@@ -124,30 +124,30 @@ impl Watch {
         self.observer.observe(name, tensor);
     }
 
-    /// A handle for a model or a closure to keep, so that it need not borrow the watch.
+    /// Returns a handle that a model or closure can own, so that it does not borrow the watch.
     pub fn observer(&self) -> Observer {
         self.observer.clone()
     }
 
-    /// Tells the loss of the step in progress.
+    /// Sets the loss of the current step.
     pub fn loss(&mut self, loss: f64) {
         self.facts.loss = Some(loss);
     }
 
-    /// Tells the learning rate of the step in progress. [`step`](Self::step) asks the optimizer itself.
+    /// Sets the learning rate of the current step. By default, [`step`](Self::step) reads it from the optimizer.
     pub fn learning_rate(&mut self, learning_rate: f64) {
         self.facts.learning_rate = Some(learning_rate);
     }
 
-    /// Tells a number of the step in progress under a name of your own: see [`Monitor::scalar`].
+    /// Records a custom number of the current step; see [`Monitor::scalar`].
     pub fn scalar(&self, name: &str, value: f64) {
         self.shared.monitor.guard("scalar", || self.shared.monitor.scalar(name, value));
     }
 
-    /// Makes the optimizer's step, measures what the config asks for around it, and ends the monitor's step.
+    /// Makes the optimizer's step, measures the configured signals before and after it, and ends the monitor's step.
     ///
     /// # Errors
-    /// The optimizer's own. The step is then skipped, as by [`skip_step`](Self::skip_step).
+    /// The optimizer's step fails. The monitor's step is then skipped, as with [`skip_step`](Self::skip_step).
     pub fn step(&mut self, optimizer: &mut Optimizer) -> Result<(), OptimizerError> {
         if self.facts.learning_rate.is_none() {
             self.facts.learning_rate = optimizer.learning_rate().ok();
@@ -161,8 +161,8 @@ impl Watch {
         Ok(())
     }
 
-    /// As [`step`](Self::step), for any optimizer: `watch.step_with(&mut optimizer, |optimizer| optimizer.step())`.
-    /// Implement [`MomentSource`] for your own; tch's has it already, and shows no moments.
+    /// Like [`step`](Self::step), for any optimizer: `watch.step_with(&mut optimizer, |optimizer| optimizer.step())`.
+    /// Implement [`MomentSource`] for your own optimizer. tch's optimizer implements it without any moments.
     pub fn step_with<O: MomentSource, R>(&mut self, optimizer: &mut O, step: impl FnOnce(&mut O) -> R) -> R {
         self.measure_before(optimizer);
         let result = step(optimizer);
@@ -170,15 +170,16 @@ impl Watch {
         result
     }
 
-    /// Instead of [`step`](Self::step) when the optimizer leaves a step out, because a loss scaler found an overflow, say.
-    /// What was measured for the step is discarded and counted as not sampled; the next attempt has the same number.
+    /// Replaces [`step`](Self::step) when the optimizer skips a step, for example because a loss scaler found an
+    /// overflow. The step's measurements are discarded and counted as not sampled; the next attempt has the same
+    /// number.
     pub fn skip_step(&mut self) {
         let Self { shared, parameters, captures, .. } = self;
         self.facts = StepFacts::default();
-        // The next attempt has the same number, and is another one.
+        // The next attempt has the same number, but is not part of this capture.
         shared.monitor.guard("capture on demand", || captures.end(None));
         shared.monitor.guard("device statistics", || shared.queue().abandon_step(&shared.monitor));
-        // The next gradients are the first of their step again.
+        // The next gradients belong to micro-batch 0 again.
         gradients::begin_next_step(shared, &mut parameters.watched);
         shared.monitor.skip_step();
     }
@@ -192,7 +193,7 @@ impl Watch {
     fn measure_after(&mut self, moments: &dyn MomentSource) {
         step::after(&self.shared, &mut self.parameters.watched, moments);
         if let Some(modules) = self.shared.take_met() {
-            // Modules are made known between the making of the watch and the first step.
+            // Modules are registered between the creation of the watch and the end of the first step.
             let monitor = &self.shared.monitor;
             monitor.guard("targets", || monitor.warn_of_targets(&self.parameters.names(), &modules));
         }
@@ -204,7 +205,7 @@ impl Watch {
         shared.monitor.guard("capture on demand", || captures.begin_next_step());
     }
 
-    /// Live control changed what is measured from the step that begins now.
+    /// Applies a plan that live control changed, from the step that begins now.
     fn follow_plan(&mut self) {
         let Self { shared, parameters, plan_version, .. } = self;
         let monitor = &shared.monitor;
@@ -216,8 +217,8 @@ impl Watch {
         });
     }
 
-    /// Ends the watch: waits, within the config's deadline, for what devices still compute, delivers what is queued, and
-    /// gives the monitor's closing account. The monitor says it too, unless it is quiet.
+    /// Ends the watch: waits for device results within the config's deadline, delivers queued batches, and returns the
+    /// monitor's final report. The monitor also prints the report unless it is quiet.
     pub fn finish(self) -> Report {
         let Self { shared, captures, .. } = self;
         let monitor = shared.monitor.clone();

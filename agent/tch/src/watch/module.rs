@@ -1,4 +1,4 @@
-//! Modules whose inputs, outputs and their gradients are measured.
+//! Watched modules: trainmon measures their inputs, outputs and the gradients of both.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,21 +13,21 @@ use super::site::Site;
 use crate::capture::around_module;
 use crate::ffi::grad_mode_enabled;
 
-/// Both ends of a module.
+/// The input and the output of a module.
 type Ends = (Site, Site);
 
-/// No version of a plan was looked at yet.
+/// The plan version before the first check.
 const UNSEEN: u64 = u64::MAX;
 
-/// A module that shows its input and output to the monitor, and computes exactly what it computed before.
+/// A module whose input and output the monitor measures. Its result is exactly that of the wrapped module.
 ///
-/// A call counts as training when gradients are recorded: validation under `tch::no_grad` is not measured.
+/// A call counts as training if gradients are recorded: validation under `tch::no_grad` is not measured.
 pub struct Watched<M> {
     module: M,
     gauge: Gauge,
 }
 
-/// As [`Watched`], for a module with a train flag: only calls with `train` set are measured.
+/// Like [`Watched`], for a module with a train flag: only calls with `train` set are measured.
 pub struct WatchedT<M> {
     module: M,
     gauge: Gauge,
@@ -38,10 +38,10 @@ pub(super) struct Gauge {
     shared: Arc<Shared>,
     name: String,
     vpp_stage: u32,
-    /// Made when the plan asks for this module first.
+    /// Created when the plan first requests this module.
     ends: OnceLock<Ends>,
-    /// Whether the plan of that version asks for this module. They publish nothing: a module that is measured once more
-    /// or once less does no harm.
+    /// Whether the plan of `version` requests this module. Both are accessed relaxed: measuring a module once more or
+    /// once less is harmless.
     is_wanted: AtomicBool,
     version: AtomicU64,
 }
@@ -61,7 +61,7 @@ impl Gauge {
         gauge
     }
 
-    /// Both ends, if this module is measured at present.
+    /// Returns both ends if the current plan measures this module.
     fn ends(&self) -> Option<&Ends> {
         let version = self.shared.monitor.plan_version();
         if self.version.swap(version, Ordering::Relaxed) != version {
@@ -82,7 +82,7 @@ impl Gauge {
         (site(ModuleEnd::Input), site(ModuleEnd::Output))
     }
 
-    /// `M` is the module's type, whose name a capture shows.
+    /// Runs the module within a capture's entry. `M` is the module's type, whose name the entry contains.
     fn forward<M>(&self, input: &Tensor, is_training: bool, forward: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
         let class = std::any::type_name::<M>();
         around_module(&self.name, class, input, || self.measured(input, is_training, forward))
@@ -98,10 +98,10 @@ impl Gauge {
     }
 }
 
-/// Registers the names of a site: one if the dialect calls gradients as it calls values.
+/// Registers the names of a site: only one if the dialect uses the same name for values and gradients.
 pub(super) fn new_site(shared: &Shared, forward: &str, backward: &str, vpp_stage: u32) -> Site {
     let id = shared.monitor.register(forward, vpp_stage);
-    // Also where no gradients are asked for: live control may do so.
+    // Registered even if gradients are not requested: live control may request them later.
     Site::new(id, if backward == forward { id } else { shared.monitor.register(backward, vpp_stage) })
 }
 
@@ -110,7 +110,7 @@ impl<M> Watched<M> {
         Self { module, gauge }
     }
 
-    /// The module itself.
+    /// The wrapped module.
     pub fn inner(&self) -> &M {
         &self.module
     }
@@ -121,7 +121,7 @@ impl<M> WatchedT<M> {
         Self { module, gauge }
     }
 
-    /// The module itself.
+    /// The wrapped module.
     pub fn inner(&self) -> &M {
         &self.module
     }

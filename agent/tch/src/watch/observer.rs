@@ -1,4 +1,4 @@
-//! Tensors measured by name, wherever the model meets them.
+//! Tensors of the forward pass that are measured by name.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use super::shared::Shared;
 use super::site::Site;
 use crate::ffi::grad_mode_enabled;
 
-/// Measures tensors of the forward pass by name. Cheap to clone; a model can own one, or a closure capture it.
+/// Measures tensors of the forward pass by name. It is cheap to clone, so a model or a closure can own one.
 #[derive(Clone)]
 pub struct Observer {
     shared: Arc<Shared>,
@@ -20,11 +20,11 @@ pub struct Observer {
 
 #[derive(Default)]
 struct Sites {
-    /// The version of the plan that `wanted` is of.
+    /// The version of the plan that `wanted` was computed from.
     version: u64,
-    /// Whether the plan asks for a name.
+    /// Whether the plan requests each name.
     wanted: HashMap<String, bool>,
-    /// Made when a name is asked for first.
+    /// The sites of requested names, created on first use.
     made: HashMap<String, Arc<Site>>,
 }
 
@@ -33,9 +33,9 @@ impl Observer {
         Self { shared, sites: Arc::default() }
     }
 
-    /// Measures a tensor, and its gradient when it comes: for closures, tuples, and models that cannot be wrapped. The
-    /// config's targets apply to `name` as to a module's. Call it once per micro-batch and name. Ignored while gradients
-    /// are off. Cost: a look-up by name, and the measurement.
+    /// Measures a tensor and later its gradient: for closures, tuples, and models that cannot be wrapped. The config's
+    /// targets apply to `name` as to a module's name. Call it once per micro-batch and name. It does nothing while
+    /// gradients are off. It costs a look-up by name and the measurement.
     pub fn observe(&self, name: &str, tensor: &Tensor) {
         if !grad_mode_enabled() {
             return;

@@ -1,7 +1,7 @@
-//! Captures that are asked for while the training runs.
+//! Captures that are requested while the training runs.
 //!
-//! The monitor agrees on the steps with the other ranks. Here a step is captured when it is due: from the end of the step
-//! before to its own end. Without a request one number is looked at per step, and nothing is observed.
+//! The monitor agrees on the steps with the other ranks. A step that is due is captured from the end of the previous
+//! step to its own end. Without a request, each step only reads one number, and nothing is observed.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use trainmon_capture::{CaptureConfig, CaptureDialect, CapturePlace, CapturePlan}
 
 use crate::capture::{Capture, CaptureOptions};
 
-/// The capture of the step in progress, if it is captured.
+/// The requested captures, including that of the current step if it is due.
 pub(super) struct OnDemand {
     monitor: Monitor,
     options: CaptureOptions,
     running: Option<(CaptureTicket, Capture)>,
-    /// The step captured last: an attempt that follows has its number, and is not captured again.
+    /// The last captured step. A further attempt has the same number and is not captured again.
     captured: Option<Step>,
 }
 
 impl OnDemand {
-    /// Offers captures where the config lets anybody ask.
+    /// Offers captures if the config allows requests for them.
     pub(super) fn new(monitor: Monitor, options: CaptureOptions) -> Self {
         let mut on_demand = Self { monitor, options, running: None, captured: None };
         if on_demand.monitor.has_captures() {
@@ -32,7 +32,7 @@ impl OnDemand {
         on_demand
     }
 
-    /// A step begins: what was captured of the one before is written, and this one is captured if it is due.
+    /// Writes the capture of the previous step, and begins one of the new step if it is due.
     pub(super) fn begin_next_step(&mut self) {
         self.end(None);
         let step = self.monitor.step();
@@ -52,7 +52,7 @@ impl OnDemand {
         Capture::begin(&plan, place, &self.options, self.monitor.notices()).map_err(|error| with_causes(&error))
     }
 
-    /// The step is over; `why`: it is not whole.
+    /// Ends the capture of the step. `why` is the reason if it is incomplete.
     pub(super) fn end(&mut self, why: Option<&str>) {
         let Some((ticket, mut capture)) = self.running.take() else { return };
         let written = capture.write().map_err(|error| with_causes(&error));
@@ -65,6 +65,6 @@ impl OnDemand {
 
 impl Drop for OnDemand {
     fn drop(&mut self) {
-        self.end(Some("the watch ended in the middle of the step"));
+        self.end(Some("the watch was dropped during the step"));
     }
 }

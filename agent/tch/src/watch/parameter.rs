@@ -15,35 +15,36 @@ use crate::names;
 
 /// One parameter of one model.
 pub(super) struct Parameter {
-    /// Declared first: it goes before the tensor it sits on. `None` while the parameter takes no gradient.
+    /// Declared first, so that it is dropped before its tensor. `None` while the parameter takes no gradient.
     pub(super) hook: Option<AccumulatedHook>,
     pub(super) id: TensorId,
     pub(super) name: Arc<str>,
-    /// As it appears in the output.
+    /// The name in the output.
     shown: String,
     vpp_stage: u32,
-    /// Its place among all parameters.
+    /// The index among all parameters.
     place: usize,
     pub(super) tensor: Tensor,
-    /// How often a gradient was added in this step, which is the number of the next micro-batch; shared with its hook.
+    /// The number of gradient accumulations in this step, which is the number of the next micro-batch; shared with the
+    /// hook.
     pub(super) firings: Arc<AtomicU32>,
-    /// The parameter before the step, if it lies on a device: what lies on the host is with the meter.
+    /// A copy from before the step, if the parameter is on a device. The meter keeps the copies of host parameters.
     pub(super) before: Option<Tensor>,
-    /// Whether a step with a gradient was taken under this watch.
+    /// Whether this watch has made a step for which the parameter had a gradient.
     pub(super) was_stepped: bool,
 }
 
-/// Whether a backward pass gave it a gradient.
+/// Whether the parameter has a gradient.
 pub(super) fn has_gradient(parameter: &Tensor) -> bool {
     TensorRef::new(parameter).and_then(|leaf| leaf.with_grad(|_| ())).is_some()
 }
 
-/// The parameters of all models, in creation order, model by model.
+/// The parameters of all models, by model and in creation order.
 #[derive(Default)]
 pub(super) struct Parameters {
-    /// Those that the targets ask for.
+    /// The parameters that the targets select.
     pub(super) watched: Vec<Parameter>,
-    /// The others: no hook, no id in use, until live control names them.
+    /// The other parameters, without hooks until live control selects them.
     asleep: Vec<Parameter>,
 }
 
@@ -74,19 +75,19 @@ impl Parameters {
         parameters
     }
 
-    /// All of them, watched or not.
+    /// The number of parameters, watched or not.
     pub(super) fn len(&self) -> usize {
         self.watched.len() + self.asleep.len()
     }
 
-    /// The names they go by, with their model's number.
+    /// Returns the original and the output name of each parameter, with the stage of its model.
     pub(super) fn names(&self) -> Vec<(String, u32)> {
         let all = self.watched.iter().chain(&self.asleep);
         let named = |one: &Parameter| [(one.name.to_string(), one.vpp_stage), (one.shown.clone(), one.vpp_stage)];
         all.flat_map(named).collect()
     }
 
-    /// Watches those that the targets ask for, and puts the others to sleep.
+    /// Watches the parameters that the targets select, and removes the hooks of the others.
     pub(super) fn aim(&mut self, targets: &Targets) {
         let mut all = std::mem::take(&mut self.asleep);
         all.append(&mut self.watched);
@@ -102,7 +103,7 @@ impl Parameters {
     }
 }
 
-/// Names as they appear in the output: squashed if asked for and nothing else of the model is called so.
+/// Returns the names for the output: squashed if requested and unique within the model.
 fn shown_names<'a>(names: impl Iterator<Item = &'a str> + Clone, is_squashed: bool) -> Vec<String> {
     if !is_squashed {
         return names.map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! What the hooks and the watch share: the monitor, and where a tensor is measured.
+//! State that the hooks and the watch share, and the measurement of a tensor on the host or on a device.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,19 +10,20 @@ use trainmon_agent::front::{Found, Label, Measured, Meter, Shown};
 use crate::device::{DeviceQueue, Target};
 use crate::ffi::{Description, TensorRef, Unreadable};
 
-/// Shared by the watch, the gradient hooks and the watched modules.
+/// State shared by the watch, the gradient hooks and the watched modules.
 pub(crate) struct Shared {
     pub(crate) monitor: Monitor,
     pub(super) meter: Meter,
     /// Micro-batches per optimizer step, at least 1.
     pub(crate) micro_batches: u32,
-    /// Whether gradients and parameters may be written behind torch's back (by a communication library, say).
+    /// Whether gradients and parameters may be written without torch's knowledge, for example by a communication
+    /// library.
     pub(crate) foreign_writes: bool,
-    /// Sends host tensors down the device path, for comparisons.
+    /// Whether host tensors are measured on the device path too, for comparisons.
     pub(crate) device_path_only: bool,
-    /// The plan of what is measured, as of the last look between two steps.
+    /// Whether the plan measures every micro-batch; updated between two steps.
     every_micro_batch: AtomicBool,
-    /// The modules and named tensors met so far, with their chunk; `None` after the first step.
+    /// The modules and named tensors used so far, with their stage; `None` after the first step.
     met: Mutex<Option<Vec<(String, u32)>>>,
     queue: Mutex<DeviceQueue>,
 }
@@ -35,7 +36,7 @@ impl Shared {
         device_path_only: bool,
         queue: DeviceQueue,
     ) -> Self {
-        // Live control may name other targets: between two steps they are looked up anew.
+        // Live control may change the targets, so they are looked up again between two steps.
         monitor.follow_targets();
         let every_micro_batch = AtomicBool::new(every_micro_batch(&monitor));
         let (met, queue) = (Mutex::new(Some(Vec::new())), Mutex::new(queue));
@@ -43,24 +44,24 @@ impl Shared {
         Self { monitor, meter, micro_batches, foreign_writes, device_path_only, every_micro_batch, met, queue }
     }
 
-    /// Notes a module, or a tensor with a name, for the look at the targets in the first step.
+    /// Records a module or named tensor for the check of the targets in the first step.
     pub(super) fn meet(&self, name: &str, vpp_stage: u32) {
         if let Some(met) = self.met.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             met.push((name.to_owned(), vpp_stage));
         }
     }
 
-    /// What was met before; once.
+    /// Returns the recorded modules and named tensors, once.
     pub(super) fn take_met(&self) -> Option<Vec<(String, u32)>> {
         self.met.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Whether the gradient is measured after every micro-batch, not the last alone.
+    /// Whether the gradient is measured after every micro-batch instead of only the last.
     pub(super) fn every_micro_batch(&self) -> bool {
         self.every_micro_batch.load(Ordering::Relaxed)
     }
 
-    /// Looks up what a changed plan says.
+    /// Applies a changed plan.
     pub(super) fn follow_plan(&self) {
         self.every_micro_batch.store(every_micro_batch(&self.monitor), Ordering::Relaxed);
     }
@@ -70,7 +71,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this kind is configured and this step measured.
+    /// Whether this kind is configured and the current step is measured.
     pub(crate) fn wants(&self, kind: Kind) -> bool {
         self.monitor.collecting() && self.monitor.request(kind).is_some()
     }
@@ -79,7 +80,7 @@ impl Shared {
         !description.is_on_host() || self.device_path_only
     }
 
-    /// Whether it is a tensor's turn under the overhead budget; if not, it is counted here.
+    /// Whether the overhead budget allows the tensor in this step; if not, counts it as skipped.
     pub(super) fn admits(&self, label: Label) -> bool {
         let admits = self.monitor.wants(label.tensor, label.kind);
         if !admits {
@@ -88,18 +89,19 @@ impl Shared {
         admits
     }
 
-    /// Measures a tensor: in place on the host, else queued for the device. What cannot be measured is counted.
+    /// Measures a tensor: in place on the host, or through the device queue. Tensors that cannot be measured are
+    /// counted.
     pub(crate) fn measure(&self, label: Label, tensor: TensorRef<'_>) -> Option<Measured> {
         self.meter.measure(Shown::new(label), || self.find(label, tensor))
     }
 
-    /// As [`measure`](Self::measure); a reading that still holds is used again.
+    /// Like [`measure`](Self::measure), but reuses a reading that is still valid.
     pub(super) fn measure_unless_known(&self, label: Label, tensor: TensorRef<'_>) -> Option<Measured> {
         let shown = Shown { may_be_known: !self.foreign_writes, ..Shown::new(label) };
         self.meter.measure(shown, || self.find(label, tensor))
     }
 
-    /// Where the tensor lies. One for the device is in its queue then.
+    /// Finds the tensor's memory, and queues a tensor for the device.
     fn find<'a>(&self, label: Label, tensor: TensorRef<'a>) -> Result<Found<Description<'a>>, Unreadable> {
         let Some(description) = tensor.describe()? else { return Ok(Found::Missing) };
         if self.is_on_device_path(&description) && description.is_strided() {
@@ -113,7 +115,7 @@ impl Shared {
         self.monitor.observe_unsupported(label.tensor, label.kind, &why.to_string());
     }
 
-    /// Launches what was queued for the device.
+    /// Launches the queued device measurements.
     pub(crate) fn launch_queued(&self) {
         self.queue().launch(&self.monitor);
     }
@@ -123,10 +125,10 @@ fn every_micro_batch(monitor: &Monitor) -> bool {
     monitor.plan().signals.weight_grad.as_ref().is_some_and(|grad| grad.every_micro_batch)
 }
 
-/// A watch dropped in mid-run: what devices still compute is counted as not measured.
+/// Counts outstanding device results as not measured if the watch is dropped during a run.
 impl Drop for Shared {
     fn drop(&mut self) {
         let queue = self.queue.get_mut().unwrap_or_else(PoisonError::into_inner);
-        queue.abandon(&self.monitor, "the watch was dropped before the device delivered");
+        queue.abandon(&self.monitor, "the watch was dropped before the device delivered the statistics");
     }
 }

@@ -1,4 +1,4 @@
-//! A place in the model whose tensors are measured: one end of a module, or any tensor with a name.
+//! A measured place in the model: the input or output of a module, or a named tensor.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,18 +12,18 @@ use super::shared::Shared;
 use crate::ffi::{GradientHook, TensorRef, on_gradient};
 use crate::names::identity;
 
-/// A named place where a tensor passes by once per micro-batch.
+/// A named place in the model with one tensor per micro-batch.
 pub(crate) struct Site {
     forward: TensorId,
     backward: TensorId,
-    /// The step in the upper, the passes counted in it in the lower half.
+    /// The step in the upper half, and the number of passes in that step in the lower half.
     passes: AtomicU64,
-    /// The hooks of the leaves that passed here last, as many as there are micro-batches: all of them may be waiting for
-    /// their backward pass. A leaf outlives its graph, and must not be hooked twice.
+    /// The hooks of the latest leaves, one per micro-batch: all of them may still wait for their backward pass. A leaf
+    /// outlives its graph and must not be hooked twice.
     leaves: Mutex<VecDeque<LeafHook>>,
 }
 
-/// Holds the leaf: while it lives, no other tensor has its identity.
+/// A leaf's hook. It keeps the leaf alive, so that no other tensor has the same identity.
 struct LeafHook {
     identity: usize,
     micro_step: Arc<AtomicU32>,
@@ -35,7 +35,7 @@ impl Site {
         Self { forward, backward, passes: AtomicU64::new(0), leaves: Mutex::default() }
     }
 
-    /// Measures the tensor now and, if it takes part in a backward pass, its gradient then.
+    /// Measures the tensor now and, if it takes part in a backward pass, its gradient later.
     pub(crate) fn pass(&self, shared: &Arc<Shared>, tensor: &Tensor) {
         if !shared.monitor.collecting() {
             return;
@@ -46,7 +46,7 @@ impl Site {
         {
             let label = Label { tensor: self.forward, kind: Kind::Actv, micro_step };
             shared.measure(label, tensor);
-            // Activations are many and short-lived: launched at once rather than kept.
+            // Activations are many and short-lived, so they are launched at once instead of kept.
             shared.launch_queued();
         }
         if shared.wants(Kind::ActvGrad) && tensor.requires_grad() {
@@ -54,19 +54,19 @@ impl Site {
         }
     }
 
-    /// The number of this micro-batch: passes counted modulo the micro-batches of a step, from 0 in every step.
+    /// Returns the number of this micro-batch: the passes of the current step modulo its micro-batches.
     fn count_pass(&self, shared: &Shared) -> MicroStep {
         let step = u64::from(shared.monitor.step().0 as u32) << 32;
-        // Relaxed: a number for a label, it publishes nothing.
+        // Relaxed: the number is only a label and publishes no other memory.
         let last = self.passes.load(Ordering::Relaxed);
         let count = if last & !u64::from(u32::MAX) == step { last as u32 } else { 0 };
         self.passes.store(step | u64::from(count.wrapping_add(1)), Ordering::Relaxed);
         MicroStep(count % shared.micro_batches)
     }
 
-    /// A hook on the tensor itself adds no node to the graph. (A node of our own would change the order in which
-    /// gradients are summed, and so their last bits.) It sees the whole gradient of the tensor: for an input that is
-    /// used elsewhere too, the sum over all uses.
+    /// Hooks the tensor itself, which adds no node to the graph. (A node would change the order in which gradients are
+    /// summed, and so their last bits.) The hook receives the tensor's whole gradient: for an input that is also used
+    /// elsewhere, the sum over all uses.
     fn hook(&self, shared: &Arc<Shared>, tensor: &Tensor, micro_step: MicroStep) {
         let label = Label { tensor: self.backward, kind: Kind::ActvGrad, micro_step };
         let hooked = if tensor.is_leaf() {
@@ -79,7 +79,7 @@ impl Site {
         }
     }
 
-    /// A leaf keeps its hooks from graph to graph: one that passes again only gets a new number.
+    /// Hooks a leaf. Its hooks outlive the graph, so a leaf that passes again only gets a new micro-batch number.
     fn hook_leaf(&self, shared: &Arc<Shared>, tensor: &Tensor, label: Label) -> Result<(), String> {
         let identity = identity(tensor).ok_or("the tensor is undefined")?;
         let mut leaves = self.leaves.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,7 +97,7 @@ impl Site {
     }
 }
 
-/// Measures a gradient when it is known.
+/// Returns a callback that measures a gradient.
 fn gradient_observer(
     shared: &Arc<Shared>,
     label: Label,

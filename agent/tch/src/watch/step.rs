@@ -1,4 +1,4 @@
-//! What is measured around the optimizer's step.
+//! Measurements before and after the optimizer's step.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use crate::device::Target;
 use crate::ffi::TensorRef;
 use crate::moments::MomentSource;
 
-/// Gradients, moments (as the last step left them), parameters: everything the step is about to change.
+/// Measures gradients, moments (those of the previous step) and parameters: everything that the step will change.
 pub(super) fn before(shared: &Shared, parameters: &mut [Parameter], moments: &dyn MomentSource) {
     let guard = |hook, body: &mut dyn FnMut()| shared.monitor.guard(hook, body);
     if shared.wants(Kind::GradReduced) {
@@ -37,11 +37,11 @@ pub(super) fn before(shared: &Shared, parameters: &mut [Parameter], moments: &dy
     if shared.wants(Kind::Update) {
         guard("updates", &mut || update::keep_copies(shared, parameters));
     }
-    // Device measurements are launched ahead of the step on the same stream: they read what it has not written yet.
+    // Launched on the same stream as the step and before it, so that they read the values from before the step.
     guard("device statistics", &mut || shared.launch_queued());
 }
 
-/// What the step made.
+/// Measures the results of the step.
 pub(super) fn after(shared: &Arc<Shared>, parameters: &mut [Parameter], moments: &dyn MomentSource) {
     let guard = |hook, body: &mut dyn FnMut()| shared.monitor.guard(hook, body);
     if shared.wants(Kind::ParamUpdated) {
@@ -79,8 +79,8 @@ fn measure_parameters(shared: &Shared, parameters: &[Parameter], kind: Kind) {
     }
 }
 
-/// How far each gradient agrees in sign with the moving average of the ones before it. 1 for the first gradient of a
-/// parameter; nothing for an optimizer that keeps no average.
+/// Measures how far each gradient agrees in sign with the moving average of earlier gradients. The value is 1 for a
+/// parameter's first gradient. Optimizers that keep no average have no value.
 fn measure_directions(shared: &Shared, parameters: &[Parameter], moments: &dyn MomentSource) {
     for parameter in parameters {
         let label = Label::new(parameter.id, Kind::MgDirection);
@@ -122,12 +122,12 @@ fn measure_direction(shared: &Shared, label: Label, grad: TensorRef<'_>, average
             let record = label.with(TensorStats::of_value(agreement));
             shared.monitor.record(record, start.elapsed(), grad_at.bytes() + average_at.bytes());
         }
-        Ok(None) => shared.unsupported(label, &"gradient and moment differ in shape, or are no real floats"),
+        Ok(None) => shared.unsupported(label, &"gradient and moment differ in shape or have no real float type"),
         Err(why) => shared.unsupported(label, &why),
     }
 }
 
-/// A tensor without dimensions, computed where the gradient lies.
+/// Computes the agreement on the gradient's device, as a tensor without dimensions.
 fn direction_on_device(grad: &Tensor, average: &Tensor) -> Result<Tensor, tch::TchError> {
     tch::no_grad(|| {
         let agreement = grad.f_sign()?.f_mul(&average.f_sign()?)?.f_mean(tch::Kind::Double)?;

@@ -1,4 +1,4 @@
-//! The change a step makes: needs a copy of every parameter from before it.
+//! The change that a step makes to the parameters. It requires a copy of every parameter from before the step.
 
 use tch::Tensor;
 use trainmon_agent::core::Kind;
