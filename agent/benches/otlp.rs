@@ -103,14 +103,14 @@ impl Contender {
         assert!(report.balances(), "{report}");
         let ratio = median.as_secs_f64() / bare.as_secs_f64();
         let behind = export_median(&report);
-        let books = report.sinks.first().map(|sink| sink.books).unwrap_or_default();
+        let counts = report.sinks.first().map(|sink| sink.counts).unwrap_or_default();
         println!(
             "{:<20} {:>10.1?} {ratio:>7.3} {late:>10.1?} {behind:>10.1?}  {} delivered, {} lost of {}",
             self.name,
             median,
-            books.exported,
-            books.lost(),
-            books.accepted
+            counts.exported,
+            counts.lost(),
+            counts.accepted
         );
     }
 }

@@ -15,14 +15,14 @@ use trainmon_core::{
 use trainmon_exporters::{DeliveryReport, ExportError, ExportFailure, Exporter};
 use trainmon_service::Notices;
 
-use crate::books::{Output, SinkShared};
 use crate::run_place::RunPlace;
+use crate::sink_shared::{Output, SinkShared};
 
 /// The name of its thread and counters.
 const BASELINE: &str = "baseline";
 
 /// The counters of the sink, if a config requests it and this rank measures.
-pub(crate) fn baseline_books(config: &Config, rank_measures: bool) -> Option<Arc<SinkShared>> {
+pub(crate) fn baseline_shared(config: &Config, rank_measures: bool) -> Option<Arc<SinkShared>> {
     let is_asked_for = config.alert.rules.iter().any(|rule| rule.rule == AlertRule::Baseline);
     (rank_measures && is_asked_for).then(|| Arc::new(SinkShared::new(BASELINE, config.pipeline.queue_steps)))
 }
@@ -59,9 +59,9 @@ impl BaselineSink {
 
     fn open(&mut self) {
         match BaselineWatch::open(&self.golden, self.rank.0, self.own.as_deref(), self.config.clone()) {
-            Ok((watch, news)) => {
+            Ok((watch, messages)) => {
                 self.watch = Some(watch);
-                self.tell(news);
+                self.tell(messages);
             }
             Err(error) => {
                 let message = format!("the rule `Baseline` is off: {}; training continues", with_causes(&error));
@@ -70,16 +70,16 @@ impl BaselineSink {
         }
     }
 
-    fn tell(&self, news: Vec<UserMessage>) {
-        for UserMessage { is_warning, message } in news {
+    fn tell(&self, messages: Vec<UserMessage>) {
+        for UserMessage { is_warning, message } in messages {
             let message = format!("Baseline: {message}");
             if is_warning { self.notices.warn(message, None) } else { self.notices.info(message) }
         }
     }
 
     fn act(&self, looked: Looked, step: Step, time: SystemTime) {
-        let Looked { departure, over, findings, news } = looked;
-        self.tell(news);
+        let Looked { departure, over, findings, messages } = looked;
+        self.tell(messages);
         let rank = self.rank;
         if let Some(departure) = departure {
             let message = format!("Baseline: differs from the golden run on rank {rank}: {departure}");
@@ -182,7 +182,7 @@ impl Exporter for BaselineSink {
         Ok(())
     }
 
-    fn whereabouts(&self) -> Vec<String> {
+    fn locations(&self) -> Vec<String> {
         self.golden.iter().map(|path| format!("compared with {}", path.display())).collect()
     }
 }

@@ -103,13 +103,13 @@ mod tests {
 
     #[test]
     fn the_share_is_in_step_time_over_step_time() {
-        let book = CostTotals::new();
+        let totals = CostTotals::new();
         let mut cost = PhaseTimes::default();
         cost.add(Phase::Measure, Duration::from_millis(1));
         cost.add(Phase::Export, Duration::from_secs(9));
-        book.add_step(&cost, None, 10);
-        book.add_step(&cost, Some(Duration::from_millis(100)), 10);
-        let summary = book.summary();
+        totals.add_step(&cost, None, 10);
+        totals.add_step(&cost, Some(Duration::from_millis(100)), 10);
+        let summary = totals.summary();
         assert!((summary.share_of_step - 0.01).abs() < 1e-9);
         assert_eq!((summary.steps, summary.bytes_read), (1, 20));
     }

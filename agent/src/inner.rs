@@ -13,13 +13,12 @@ use trainmon_core::{
 };
 use trainmon_service::{ForkGuard, Notice, Notices, Severity};
 
-use crate::books::SinkShared;
-use crate::captures::CaptureDesk;
+use crate::captures::RequestFiles;
 use crate::cost::CostTotals;
 use crate::guard::HookGuard;
 use crate::late::MissingCounts;
 use crate::queue::QueuedStep;
-use crate::queue_loss::{LossNews, QueueCounts};
+use crate::queue_loss::{LossChange, QueueCounts};
 use crate::rank::Ranks;
 use crate::recorder::{Leaving, MAX_STEP_RECORDS, Pushed, Recorder};
 use crate::report::{Report, SinkReport, WORKER_HINT};
@@ -27,6 +26,7 @@ use crate::requests::Requests;
 use crate::rotation::Rotation;
 use crate::run_place::RunPlace;
 use crate::scalar_names::ScalarNames;
+use crate::sink_shared::SinkShared;
 use crate::step_facts::StepFacts;
 use crate::throttle::{Throttle, Verdict};
 use crate::worker::Worker;
@@ -43,7 +43,7 @@ pub(crate) struct Inner {
     pub(crate) live: Arc<Live>,
     pub(crate) rotation: Arc<Rotation>,
     pub(crate) recorder: Mutex<Recorder>,
-    pub(crate) captures: CaptureDesk,
+    pub(crate) captures: RequestFiles,
     /// `None` if live control is off or the monitor is shut down.
     pub(crate) control: Mutex<Option<Control>>,
     pub(crate) alerts: Arc<AlertManager>,
@@ -88,12 +88,12 @@ impl Inner {
     }
 
     /// Counts a record and reports its outcome.
-    pub(crate) fn book(&self, pushed: Pushed) {
-        self.book_all(1, u64::from(pushed == Pushed::Kept), pushed);
+    pub(crate) fn count(&self, pushed: Pushed) {
+        self.count_all(1, u64::from(pushed == Pushed::Kept), pushed);
     }
 
     /// Counts records, of which `kept` were kept, and reports the outcome of the others.
-    fn book_all(&self, records: u64, kept: u64, pushed: Pushed) {
+    fn count_all(&self, records: u64, kept: u64, pushed: Pushed) {
         self.ledger.observe(records);
         if kept < records {
             self.ledger.skip(records - kept);
@@ -232,7 +232,7 @@ impl Inner {
 
     pub(crate) fn record_late(&self, step: Step, records: impl Iterator<Item = Record>) {
         let (kept, lost, pushed) = self.recorder().push_late(step, records);
-        self.book_all(kept + lost, kept, pushed);
+        self.count_all(kept + lost, kept, pushed);
     }
 
     /// Whether the monitor is neither inert nor shut down.
@@ -243,23 +243,23 @@ impl Inner {
     /// The addresses of live control.
     pub(crate) fn ways_in(&self) -> Option<Vec<String>> {
         let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        control.as_ref().map(|control| control.whereabouts().to_vec()).filter(|ways| !ways.is_empty())
+        control.as_ref().map(|control| control.locations().to_vec()).filter(|ways| !ways.is_empty())
     }
 
     pub(crate) fn report(&self) -> Report {
         Report {
             next_step: self.live.step(),
-            books: self.ledger.snapshot(),
+            counts: self.ledger.snapshot(),
             steps: self.so_far.steps.loss(),
             missing: self.so_far.missing.snapshot(),
             sinks: self
                 .sinks
                 .iter()
-                .map(|(shared, whereabouts)| SinkReport {
+                .map(|(shared, locations)| SinkReport {
                     name: shared.name,
-                    books: shared.ledger.snapshot(),
+                    counts: shared.ledger.snapshot(),
                     steps: shared.steps.loss(),
-                    whereabouts: whereabouts.clone(),
+                    locations: locations.clone(),
                 })
                 .collect(),
             collectives: self.collectives.summaries(),
@@ -301,10 +301,10 @@ impl Inner {
     }
 }
 
-fn overflow(news: LossNews) -> Notice {
-    let message = match news {
-        LossNews::First => "the worker is too slow: it dropped and counted this step's records".to_owned(),
-        LossNews::Share(loss) => format!("the worker is too slow: {loss} dropped and counted so far"),
+fn overflow(change: LossChange) -> Notice {
+    let message = match change {
+        LossChange::First => "the worker is too slow: it dropped and counted this step's records".to_owned(),
+        LossChange::Share(loss) => format!("the worker is too slow: {loss} dropped and counted so far"),
     };
     Notice {
         severity: Severity::Warning,

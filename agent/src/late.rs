@@ -98,8 +98,8 @@ impl MissingCounts {
         let mut notices = Vec::new();
         for number in LateNumber::ALL.into_iter().filter(|&number| awaited.contains(number)) {
             self.counts[number as usize].fetch_add(1, COUNT);
-            let is_news = is_overdue || number != LateNumber::GradNorm;
-            if is_news && !self.told[number as usize].swap(true, COUNT) {
+            let is_new = is_overdue || number != LateNumber::GradNorm;
+            if is_new && !self.told[number as usize].swap(true, COUNT) {
                 notices.push(Notice {
                     severity: Severity::Warning,
                     message: format!(

@@ -17,7 +17,7 @@
 //!
 //! - Start and end: `start` starts a monitor, `outputs` opens its exporters, `run_place` finds its directories and `rank` its
 //!   rank. `opening` and `report` contain the first and the last message.
-//! - State: `inner` is shared by all clones of a monitor, `books` by the threads of an exporter. `requests` has the requested
+//! - State: `inner` is shared by all clones of a monitor, `sink_shared` by the threads of an exporter. `requests` has the requested
 //!   statistics, `step_facts` the caller's values for a step, `scalars` the script's own numbers (names: `scalar_names`).
 //! - Overhead budget: `cost` measures the monitor's own time, `throttle` and `rotation` select the tensors of a step.
 //! - Captures: `capture_tickets` is the interface for a front, `captures` writes the files beside a capture.
@@ -46,7 +46,6 @@
 #![forbid(unsafe_code)]
 
 mod baseline;
-mod books;
 mod capture_tickets;
 mod captures;
 mod clock;
@@ -77,6 +76,7 @@ mod scalars;
 mod settlement;
 mod shortage;
 mod sink;
+mod sink_shared;
 mod start;
 mod step_facts;
 mod thread_time;

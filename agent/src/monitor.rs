@@ -84,7 +84,7 @@ impl Monitor {
 
     /// The locations of each exporter's output, by exporter. `control` lists the Unix socket or address of live control, then the
     /// file that describes both.
-    pub fn whereabouts(&self) -> Vec<(&'static str, Vec<String>)> {
+    pub fn locations(&self) -> Vec<(&'static str, Vec<String>)> {
         let sinks = self.inner.sinks.iter().map(|(shared, places)| (shared.name, places.clone()));
         sinks.chain(self.inner.ways_in().map(|ways| ("control", ways))).collect()
     }
@@ -154,7 +154,7 @@ impl Monitor {
     /// Counts a tensor that was passed but not measured because it was not requested.
     pub fn leave_out(&self, kind: Kind) {
         if self.inner.requests.get(kind).is_some() {
-            self.inner.book(Pushed::NotItsTurn);
+            self.inner.count(Pushed::NotItsTurn);
         }
     }
 
@@ -211,7 +211,7 @@ impl Monitor {
         } else {
             return Some(request);
         };
-        self.inner.book(why_not);
+        self.inner.count(why_not);
         None
     }
 
@@ -241,7 +241,7 @@ impl Monitor {
             }
             request = now;
         };
-        self.inner.book(pushed);
+        self.inner.count(pushed);
         Some((reading, request))
     }
 
@@ -258,7 +258,7 @@ impl Monitor {
         if self.request(kind).is_none() {
             return;
         }
-        self.inner.book(Pushed::TooLate);
+        self.inner.count(Pushed::TooLate);
         // The text may hold an address or a size; the rest identifies the reason.
         let reason: String = why.chars().filter(|letter| !letter.is_ascii_hexdigit()).collect();
         let mut told = self.inner.so_far.unsupported_told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -281,7 +281,7 @@ impl Monitor {
         } else {
             Pushed::TooLate
         };
-        self.inner.book(pushed);
+        self.inner.count(pushed);
     }
 
     /// Adds time that the training thread spent for the monitor outside of [`Monitor::observe`].
@@ -358,7 +358,7 @@ impl Monitor {
 
     /// The totals of all alerts so far.
     pub fn alert_totals(&self) -> AlertTotalsSnapshot {
-        self.inner.alerts.book().snapshot()
+        self.inner.alerts.totals().snapshot()
     }
 
     /// Raises an alert that the front found, on the front's own thread. Never panics; does nothing in a forked child.

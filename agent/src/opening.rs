@@ -19,16 +19,16 @@ impl Monitor {
         if is_silent || inner.so_far.is_announced.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (plan, whereabouts) = (self.plan(), self.whereabouts());
+        let (plan, locations) = (self.plan(), self.locations());
         let (config, ranks) = (&inner.config, inner.ranks);
         let run = self.run_directory().map(|directory| directory.display().to_string());
-        let opening = Opening { config, plan: &plan, ranks, whereabouts: &whereabouts, run, watched, parameters };
+        let opening = Opening { config, plan: &plan, ranks, locations: &locations, run, watched, parameters };
         inner.notices.info(opening.to_string());
     }
 }
 
 /// The output locations of each exporter, and the addresses of live control (`control`).
-pub(crate) type Whereabouts = [(&'static str, Vec<String>)];
+pub(crate) type Locations = [(&'static str, Vec<String>)];
 
 /// The opening message. `Display` gives one line for the measurements, and one for each location.
 pub(crate) struct Opening<'a> {
@@ -36,7 +36,7 @@ pub(crate) struct Opening<'a> {
     /// The plan from the first step on.
     pub(crate) plan: &'a Plan,
     pub(crate) ranks: Ranks,
-    pub(crate) whereabouts: &'a Whereabouts,
+    pub(crate) locations: &'a Locations,
     /// The directory of the run, for all ranks.
     pub(crate) run: Option<String>,
     /// The number of parameters that the targets select.
@@ -96,7 +96,7 @@ impl Opening<'_> {
     }
 
     fn place(&self, name: &str) -> Option<&str> {
-        let (_, places) = self.whereabouts.iter().find(|(exporter, _)| *exporter == name)?;
+        let (_, places) = self.locations.iter().find(|(exporter, _)| *exporter == name)?;
         places.first().map(String::as_str)
     }
 }
@@ -127,7 +127,7 @@ impl fmt::Display for Opening<'_> {
         if let Some(run) = &self.run {
             write!(f, "\n  files: {run}")?;
         }
-        for (exporter, places) in self.whereabouts {
+        for (exporter, places) in self.locations {
             // Outputs in the run's directory are not listed one by one.
             let is_in_run =
                 |place: &&String| self.run.as_ref().is_none_or(|run| !Path::new(place.as_str()).starts_with(run));
@@ -168,11 +168,11 @@ fn activations(wanted: &Activations) -> &'static str {
 mod tests {
     use super::*;
 
-    fn said(config: &str, watched: usize, run: Option<&str>, whereabouts: &Whereabouts) -> String {
+    fn said(config: &str, watched: usize, run: Option<&str>, locations: &Locations) -> String {
         let config = Config::parse(config, "test", &|_| None).unwrap().config;
         let plan = Plan::of(&config);
         let (ranks, run) = (Ranks::SINGLE, run.map(str::to_owned));
-        Opening { config: &config, plan: &plan, ranks, whereabouts, run, watched, parameters: 148 }.to_string()
+        Opening { config: &config, plan: &plan, ranks, locations, run, watched, parameters: 148 }.to_string()
     }
 
     #[test]

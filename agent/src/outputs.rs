@@ -19,7 +19,6 @@ use trainmon_journal::{Journal, JournalSpec, Pruned, Storage, prune, prune_runs}
 #[cfg(feature = "otlp")]
 use trainmon_service::environment;
 
-use crate::books::{Output, SinkShared};
 #[cfg(feature = "otlp")]
 use crate::journal::JournalBacklog;
 use crate::journal::OpenJournal;
@@ -28,6 +27,7 @@ use crate::requests::Requests;
 use crate::run_place::RunPlace;
 #[cfg(feature = "csv")]
 use crate::run_place::ranks_here;
+use crate::sink_shared::{Output, SinkShared};
 
 /// The opened outputs of a config.
 pub(crate) struct Outputs {
@@ -37,9 +37,9 @@ pub(crate) struct Outputs {
 
 impl Outputs {
     /// The counters of all outputs, and the locations of their files.
-    pub(crate) fn whereabouts(&self) -> Vec<(Arc<SinkShared>, Vec<String>)> {
-        let exporters = self.exporters.iter().map(Output::whereabouts);
-        let journal = self.journal.iter().map(|journal| (Arc::clone(&journal.shared), journal.whereabouts()));
+    pub(crate) fn locations(&self) -> Vec<(Arc<SinkShared>, Vec<String>)> {
+        let exporters = self.exporters.iter().map(Output::locations);
+        let journal = self.journal.iter().map(|journal| (Arc::clone(&journal.shared), journal.locations()));
         exporters.chain(journal).collect()
     }
 }

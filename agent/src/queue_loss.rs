@@ -43,7 +43,7 @@ pub(crate) struct QueueCounts {
 
 /// A warning about dropped steps. Each is logged once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LossNews {
+pub(crate) enum LossChange {
     /// The first dropped step.
     First,
     /// More than 1 % of the steps dropped.
@@ -57,14 +57,14 @@ impl QueueCounts {
     }
 
     /// Counts a step that the queue dropped after its [offer](Self::offer). Returns the warning to log, if any.
-    pub(crate) fn drop_one(&self) -> Option<LossNews> {
+    pub(crate) fn drop_one(&self) -> Option<LossChange> {
         self.dropped.fetch_add(1, COUNT);
         let loss = self.loss();
         if loss.is_notable() {
             self.is_first_told.store(true, COUNT);
-            return (!self.is_share_told.swap(true, COUNT)).then_some(LossNews::Share(loss));
+            return (!self.is_share_told.swap(true, COUNT)).then_some(LossChange::Share(loss));
         }
-        (!self.is_first_told.swap(true, COUNT)).then_some(LossNews::First)
+        (!self.is_first_told.swap(true, COUNT)).then_some(LossChange::First)
     }
 
     pub(crate) fn loss(&self) -> QueueLoss {
@@ -79,18 +79,18 @@ mod tests {
     #[test]
     fn the_first_dropped_step_and_the_one_beyond_a_hundredth_are_news_each_once() {
         let counts = QueueCounts::default();
-        let mut news = Vec::new();
+        let mut change = Vec::new();
         for step in 0..1000_u64 {
             counts.offer();
             // One early, then one in twenty.
             if step == 300 || step > 600 && step % 20 == 0 {
-                news.extend(counts.drop_one().map(|news| (step, news)));
+                change.extend(counts.drop_one().map(|change| (step, change)));
             }
         }
         let beyond = QueueLoss { offered: 721, dropped: 7 };
         assert!(!beyond.is_notable());
-        let share = LossNews::Share(QueueLoss { offered: 741, dropped: 8 });
-        assert_eq!(news, [(300, LossNews::First), (740, share)]);
+        let share = LossChange::Share(QueueLoss { offered: 741, dropped: 8 });
+        assert_eq!(change, [(300, LossChange::First), (740, share)]);
         assert_eq!(QueueLoss { offered: 741, dropped: 8 }.to_string(), "8 of 741 steps (1.1 %)");
     }
 
@@ -98,7 +98,7 @@ mod tests {
     fn a_first_dropped_step_that_is_more_than_a_hundredth_is_one_piece_of_news() {
         let counts = QueueCounts::default();
         counts.offer();
-        assert_eq!(counts.drop_one(), Some(LossNews::Share(QueueLoss { offered: 1, dropped: 1 })));
+        assert_eq!(counts.drop_one(), Some(LossChange::Share(QueueLoss { offered: 1, dropped: 1 })));
         assert_eq!(counts.drop_one(), None);
     }
 }

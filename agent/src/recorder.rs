@@ -272,7 +272,7 @@ impl Recorder {
     }
 
     /// Closes the open batch and starts the next step. Returns the new columns, if they change.
-    pub(crate) fn close(&mut self, books: LedgerSnapshot, facts: StepFacts) -> Option<Arc<[Statistic]>> {
+    pub(crate) fn close(&mut self, counts: LedgerSnapshot, facts: StepFacts) -> Option<Arc<[Statistic]>> {
         let now = Instant::now();
         let empty = self.queue.as_ref().map(BatchQueue::empty_batch).unwrap_or_default();
         let mut batch = std::mem::replace(&mut self.batch, empty);
@@ -297,7 +297,7 @@ impl Recorder {
             // A sum over a part of the gradients would look like the total.
             batch.grad_norm = GradNorm::Unknown;
         }
-        batch.books = books;
+        batch.counts = counts;
         self.last_end = Some(now);
         self.clock.advance();
         let (holds, awaited) = (std::mem::take(&mut self.holds), std::mem::take(&mut self.awaited));

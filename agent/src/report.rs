@@ -20,7 +20,7 @@ pub struct Report {
     /// The step after the last one.
     pub next_step: Step,
     /// The monitor's counters.
-    pub books: LedgerSnapshot,
+    pub counts: LedgerSnapshot,
     /// Steps offered to the worker, and those its queue dropped.
     pub steps: QueueLoss,
     /// Expected numbers that arrived too late or never.
@@ -39,17 +39,17 @@ pub struct SinkReport {
     /// Its name, such as `csv` or `prometheus`.
     pub name: &'static str,
     /// Its counters.
-    pub books: SinkSnapshot,
+    pub counts: SinkSnapshot,
     /// Steps offered by the worker, and those its queue dropped.
     pub steps: QueueLoss,
     /// The locations of its output: a directory, an address.
-    pub whereabouts: Vec<String>,
+    pub locations: Vec<String>,
 }
 
 impl Report {
     /// Whether every observed record is accounted for, here and at every exporter.
     pub fn balances(&self) -> bool {
-        self.books.balances() && self.sinks.iter().all(|sink| sink.books.balances())
+        self.counts.balances() && self.sinks.iter().all(|sink| sink.counts.balances())
     }
 
     /// The closing message: the report, indented below the first line.
@@ -59,13 +59,13 @@ impl Report {
 
     /// The number of records that some exporter never delivered.
     pub fn lost(&self) -> u64 {
-        self.books.dropped.iter().sum::<u64>() + self.sinks.iter().map(|sink| sink.books.lost()).sum::<u64>()
+        self.counts.dropped.iter().sum::<u64>() + self.sinks.iter().map(|sink| sink.counts.lost()).sum::<u64>()
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LedgerSnapshot { observed, not_sampled, offered, accepted: _, dropped } = self.books;
+        let LedgerSnapshot { observed, not_sampled, offered, accepted: _, dropped } = self.counts;
         writeln!(
             f,
             "observed {observed} tensor{}: {offered} measured, {not_sampled} not sampled, {} dropped",
@@ -79,14 +79,14 @@ impl fmt::Display for Report {
             writeln!(f, "  missing: {}: {}", self.missing, self.missing.hint())?;
         }
         for sink in &self.sinks {
-            let SinkSnapshot { accepted, exported, failed, abandoned, dropped } = sink.books;
+            let SinkSnapshot { accepted, exported, failed, abandoned, dropped } = sink.counts;
             write!(f, "{}: {exported} of {accepted} records delivered", sink.name)?;
             for (count, word) in [(failed, "failed"), (abandoned, "abandoned"), (dropped, "dropped")] {
                 if count > 0 {
                     write!(f, ", {count} {word}")?;
                 }
             }
-            writeln!(f, "{}", sink.whereabouts.iter().fold(String::new(), |text, place| text + "\n  " + place))?;
+            writeln!(f, "{}", sink.locations.iter().fold(String::new(), |text, place| text + "\n  " + place))?;
             if sink.steps.is_notable() {
                 writeln!(f, "  its queue dropped {}: {SINK_HINT}", sink.steps)?;
             }

@@ -28,7 +28,7 @@ impl Monitor {
         let Some(id) = self.scalar_id(name) else { return };
         let pushed = self.inner().recorder().set_scalar(id, value, start.elapsed());
         if let Some(pushed) = pushed {
-            self.inner().book(pushed);
+            self.inner().count(pushed);
         }
     }
 
@@ -54,7 +54,7 @@ impl Monitor {
         let is_told = if is_unfit { &mut names.is_unfit_told } else { &mut names.is_full_told };
         let was_told = std::mem::replace(is_told, true);
         drop(names);
-        inner.book(Pushed::TooLate);
+        inner.count(Pushed::TooLate);
         if !was_told {
             let shown: String = name.escape_debug().take(40).collect();
             let (why, hint) = if is_unfit {

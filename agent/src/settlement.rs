@@ -7,7 +7,7 @@ use trainmon_core::AlertTotals;
 use trainmon_exporters::DeliveryReport;
 use trainmon_service::Notices;
 
-use crate::books::SinkShared;
+use crate::sink_shared::SinkShared;
 
 /// The counters of one exporter, and the receiver of its messages.
 pub(crate) struct SinkDeliveryReport {

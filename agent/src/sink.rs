@@ -10,13 +10,13 @@ use trainmon_core::{Alert, AlertTotals, Phase, StepBatch, TensorTable, with_caus
 use trainmon_exporters::{DeliveryReport, Exporter};
 use trainmon_service::{Notices, panic_text, receive_by, step_back};
 
-use crate::books::{Output, SinkShared};
 use crate::cost::CostTotals;
 use crate::journal::JOURNAL;
 use crate::queue::BatchReturns;
-use crate::queue_loss::LossNews;
+use crate::queue_loss::LossChange;
 use crate::report::SINK_HINT;
 use crate::settlement::SinkDeliveryReport;
+use crate::sink_shared::{Output, SinkShared};
 
 /// The state that all sink threads share.
 #[derive(Clone)]
@@ -137,10 +137,10 @@ impl Sink {
     }
 
     fn tell_overflow(&self) {
-        let Some(news) = self.shared.steps.drop_one() else { return };
-        let what = match news {
-            LossNews::First => "its queue is full, and dropped steps are counted".to_owned(),
-            LossNews::Share(loss) => format!("{loss} dropped and counted so far"),
+        let Some(change) = self.shared.steps.drop_one() else { return };
+        let what = match change {
+            LossChange::First => "its queue is full, and dropped steps are counted".to_owned(),
+            LossChange::Share(loss) => format!("{loss} dropped and counted so far"),
         };
         self.notices.warn(format!("{}: cannot keep up; {what}", self.shared.name), Some(SINK_HINT.to_owned()));
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use jiff::Zoned;
-use trainmon_alerts::{AlertManager, AsksForCapture, Opening as AlertOpening};
+use trainmon_alerts::{AlertManager, Opening as AlertOpening, RequestCapture};
 use trainmon_control::{CaptureSchedule, Control, ControlStart, Live, SinkStatus, Sources, WantsStop};
 use trainmon_core::config::{Alerting, Config, Plan, Signals, Window};
 use trainmon_core::{AlertTotals, CollectiveTotals, Ledger, PartTable, RunInfo, Step, TensorTable, with_causes};
@@ -13,9 +13,8 @@ use trainmon_exporters::Exporter;
 use trainmon_journal::JournalView;
 use trainmon_service::{ForkGuard, Notices, environment};
 
-use crate::baseline::{BaselineSink, baseline_books};
-use crate::books::{Output, SinkShared};
-use crate::captures::{CaptureDesk, RecentSteps, StepsBefore};
+use crate::baseline::{BaselineSink, baseline_shared};
+use crate::captures::{RecentSteps, RequestFiles, StepsBefore};
 use crate::clock::StepClock;
 use crate::cost::CostTotals;
 use crate::guard::HookGuard;
@@ -31,6 +30,7 @@ use crate::requests::Requests;
 use crate::run_place::{RunNameError, RunPlace, run_info};
 use crate::shortage::{THREADS_HINT, Threadless, worker_thread};
 use crate::sink::{Sink, SinkContext};
+use crate::sink_shared::{Output, SinkShared};
 use crate::throttle::Throttle;
 use crate::worker::{Worker, WorkerSinks, WorkerThread};
 
@@ -91,7 +91,7 @@ impl Monitor {
         let recorder = Recorder::new(clock, None, None, None);
         let live = Arc::new(Live::new(Step(0), false, Plan::of(&config)));
         let costs = Arc::new(CostTotals::new());
-        let books = Arc::default();
+        let ledger = Arc::default();
         let tensors = TensorTable::default();
         let alerts = AlertManager::open(AlertOpening {
             config: &config,
@@ -101,7 +101,7 @@ impl Monitor {
             base: Path::new(""),
             directory: None,
             tensors: tensors.clone(),
-            book: Arc::default(),
+            totals: Arc::default(),
             notices: notices.clone(),
             capture: Arc::new(|_, _| {}),
         });
@@ -115,12 +115,12 @@ impl Monitor {
             recorder: Mutex::new(recorder),
             live,
             rotation: Arc::default(),
-            captures: CaptureDesk::default(),
+            captures: RequestFiles::default(),
             control: Mutex::default(),
             alerts: Arc::new(alerts),
             worker: Mutex::default(),
             sinks: Vec::new(),
-            ledger: books,
+            ledger,
             collectives: Arc::default(),
             part_table: Arc::default(),
             costs,
@@ -161,7 +161,7 @@ impl Monitor {
         let alert_totals = Arc::<AlertTotals>::default();
         let (collectives, parts) = (Arc::<CollectiveTotals>::default(), Arc::<PartTable>::default());
         let requests = Requests::of(&config);
-        let baseline = baseline_books(&config, rank_measures);
+        let baseline = baseline_shared(&config, rank_measures);
         let opening = Opening {
             config: &config,
             options: &options,
@@ -177,7 +177,7 @@ impl Monitor {
             baseline: baseline.as_ref(),
         };
         let outputs = opening.open(own);
-        let mut kept = outputs.whereabouts();
+        let mut kept = outputs.locations();
         let context = SinkContext {
             tensors: TensorTable::default(),
             returns: source.returns.clone(),
@@ -192,10 +192,10 @@ impl Monitor {
         trainmon_stats::start_threads();
         let baseline =
             baseline.map(|shared| BaselineSink::output(&config, ranks.rank, &place, &alerts, &options.notices, shared));
-        kept.extend(baseline.iter().map(Output::whereabouts));
+        kept.extend(baseline.iter().map(Output::locations));
         let baseline = baseline.and_then(|output| start_sink(output, &context, &mut threadless));
         threadless.tell(&options.notices);
-        let (desk, recent) = capture_desk(&config, view, &context.tensors);
+        let (files, recent) = request_files(&config, view, &context.tensors);
         let worker_sinks =
             WorkerSinks { journal, sinks, baseline, alerts: alert_totals, ledger: Arc::clone(&ledger), recent };
         kept.retain(|(shared, _)| worker_sinks.has(shared));
@@ -237,7 +237,7 @@ impl Monitor {
             recorder: Mutex::new(recorder),
             live,
             rotation: Arc::default(),
-            captures: desk,
+            captures: files,
             control: Mutex::new(control),
             alerts,
             worker: Mutex::new(Some(worker)),
@@ -285,7 +285,7 @@ fn open_alerts(
     run: &RunInfo,
     place: &RunPlace,
     context: &SinkContext,
-    capture: AsksForCapture,
+    capture: RequestCapture,
 ) -> Arc<AlertManager> {
     Arc::new(AlertManager::open(AlertOpening {
         config,
@@ -295,7 +295,7 @@ fn open_alerts(
         base: &place.shared,
         directory: place.rank_directory.as_deref(),
         tensors: context.tensors.clone(),
-        book: Arc::clone(&context.alerts),
+        totals: Arc::clone(&context.alerts),
         notices: context.notices.clone(),
         capture,
     }))
@@ -345,18 +345,18 @@ fn sink_status((shared, places): &(Arc<SinkShared>, Vec<String>)) -> SinkStatus 
 }
 
 /// Creates the writer of the files beside captures and, if captures can be requested, the list of latest steps for it.
-fn capture_desk(
+fn request_files(
     config: &Config,
     view: Option<JournalView>,
     tensors: &TensorTable,
-) -> (CaptureDesk, Option<Arc<RecentSteps>>) {
+) -> (RequestFiles, Option<Arc<RecentSteps>>) {
     let recent = Arc::<RecentSteps>::default();
-    let desk = CaptureDesk::new(StepsBefore::new(view, Arc::clone(&recent), tensors.clone()));
-    (desk, config.capture.is_some().then_some(recent))
+    let files = RequestFiles::new(StepsBefore::new(view, Arc::clone(&recent), tensors.clone()));
+    (files, config.capture.is_some().then_some(recent))
 }
 
 /// Requests a capture for an alert with the action `dump` or `replay`.
-fn asks_for_capture(captures: &Arc<CaptureSchedule>) -> AsksForCapture {
+fn asks_for_capture(captures: &Arc<CaptureSchedule>) -> RequestCapture {
     let captures = Arc::clone(captures);
     Arc::new(move |alert, actions| captures.ask_by_alert(alert, actions.replay))
 }

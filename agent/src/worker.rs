@@ -9,10 +9,10 @@ use trainmon_alerts::AlertManager;
 use trainmon_core::{AlertTotals, Ledger};
 use trainmon_service::{Notices, receive_by, step_back};
 
-use crate::books::SinkShared;
 use crate::captures::RecentSteps;
 use crate::queue::{Arrival, BatchSource, QueuedStep};
 use crate::sink::{ClosingSink, Delivery, Sink};
+use crate::sink_shared::SinkShared;
 
 /// The longest wait for the journal, which usually takes well under a millisecond per step. One that hangs delays the other
 /// exporters by this time once.
@@ -47,7 +47,7 @@ impl WaitBudget {
 pub(crate) struct Worker {
     drained: Receiver<Vec<Sink>>,
     /// The counters of every sink, also available if the worker hangs.
-    books: Vec<Arc<SinkShared>>,
+    shared: Vec<Arc<SinkShared>>,
     alerts: Arc<AlertTotals>,
     ledger: Arc<Ledger>,
 }
@@ -67,8 +67,8 @@ pub(crate) struct WorkerSinks {
 
 impl WorkerSinks {
     /// Whether one of the sinks has these counters.
-    pub(crate) fn has(&self, books: &Arc<SinkShared>) -> bool {
-        self.journal.iter().chain(&self.sinks).chain(&self.baseline).any(|sink| Arc::ptr_eq(&sink.shared(), books))
+    pub(crate) fn has(&self, shared: &Arc<SinkShared>) -> bool {
+        self.journal.iter().chain(&self.sinks).chain(&self.baseline).any(|sink| Arc::ptr_eq(&sink.shared(), shared))
     }
 }
 
@@ -97,7 +97,7 @@ impl Worker {
         manager: Arc<AlertManager>,
     ) -> Self {
         let WorkerSinks { journal, mut sinks, baseline, alerts, ledger, recent } = worker_sinks;
-        let books = journal.iter().chain(&sinks).chain(&baseline).map(Sink::shared).collect();
+        let shared = journal.iter().chain(&sinks).chain(&baseline).map(Sink::shared).collect();
         let (give, drained) = bounded(1);
         let work = move || {
             step_back();
@@ -137,7 +137,7 @@ impl Worker {
         };
         // The thread waits for its work, so this succeeds.
         drop(thread.0.try_send(Box::new(work)));
-        Self { drained, books, alerts, ledger }
+        Self { drained, shared, alerts, ledger }
     }
 
     /// Waits until the queue is drained and every sink has finished, or the deadline has passed. Afterwards, each sink's
@@ -154,8 +154,8 @@ impl Worker {
     /// Distributing never waits for long, so the machine is overloaded, or a receiver of notices does not return.
     fn leave_behind(&self, notices: &Notices) {
         let accepted = self.ledger.snapshot().accepted;
-        let abandon = |books: &Arc<SinkShared>| books.give_up(&self.alerts) + books.abandon_unseen(accepted);
-        let left = self.books.iter().map(abandon).max().unwrap_or_default();
+        let abandon = |shared: &Arc<SinkShared>| shared.give_up(&self.alerts) + shared.abandon_unseen(accepted);
+        let left = self.shared.iter().map(abandon).max().unwrap_or_default();
         notices.warn(
             format!(
                 "the worker thread did not finish before the shutdown deadline; up to {left} records are abandoned"
@@ -216,9 +216,9 @@ mod tests {
     use trainmon_exporters::{ExportError, ExportFailure, Exporter};
 
     use super::*;
-    use crate::books::Output;
     use crate::queue::batch_queue;
     use crate::sink::SinkContext;
+    use crate::sink_shared::Output;
 
     /// Writes down who was given which step; waits at its gate first.
     struct Scribe {
@@ -248,7 +248,7 @@ mod tests {
             Ok(())
         }
 
-        fn whereabouts(&self) -> Vec<String> {
+        fn locations(&self) -> Vec<String> {
             Vec::new()
         }
     }
@@ -350,15 +350,15 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(fixture.written_by("journal"), [0; 0]);
-        let books = fixture.journal.shared();
+        let shared = fixture.journal.shared();
         // One in its hands, two in the queue.
-        assert_eq!((books.ledger.snapshot().accepted, books.ledger.snapshot().dropped), (20, 17));
+        assert_eq!((shared.ledger.snapshot().accepted, shared.ledger.snapshot().dropped), (20, 17));
         *fixture.gate.0.lock().unwrap() = false;
         fixture.gate.1.notify_all();
         let deadline = Instant::now() + Duration::from_mins(2);
         fixture.journal.close(deadline).finish(deadline);
-        assert!(books.ledger.snapshot().balances());
-        assert_eq!(books.ledger.snapshot().exported, 3);
+        assert!(shared.ledger.snapshot().balances());
+        assert_eq!(shared.ledger.snapshot().exported, 3);
     }
 
     #[test]
@@ -376,8 +376,8 @@ mod tests {
                 }
             }
             assert_eq!(context.alerts.snapshot().lost, lost);
-            let books = other.shared();
-            assert_eq!(books.ledger.snapshot().dropped, 17, "steps are lost either way");
+            let shared = other.shared();
+            assert_eq!(shared.ledger.snapshot().dropped, 17, "steps are lost either way");
             // An alert without a step takes no room of one who has no use for it.
             other.offer(&Arc::new(Delivery { batch: None, alerts: vec![alert()] }));
             assert_eq!(context.alerts.snapshot().lost, if takes_alerts { lost + 1 } else { 0 });
@@ -385,7 +385,7 @@ mod tests {
             gate.1.notify_all();
             let deadline = Instant::now() + Duration::from_mins(2);
             other.close(deadline).finish(deadline);
-            assert!(books.ledger.snapshot().balances());
+            assert!(shared.ledger.snapshot().balances());
         }
     }
 

@@ -38,7 +38,7 @@ impl Run {
         let report = self.monitor.shutdown();
         assert!(report.balances() && report.lost() == 0, "{report}");
         assert!(self.base.path().exists());
-        let directory = self.monitor.whereabouts()[0].1[0].clone();
+        let directory = self.monitor.locations()[0].1[0].clone();
         let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
         entries.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), rows(&path))).collect()
     }
@@ -153,7 +153,7 @@ fn the_scrape_page_has_counts_sizes_and_a_histogram_per_operation_and_group() {
     let group = run.monitor.collective_group("dp", 2);
     all_reduce(&group, &mut [1.0; 256]);
     // The first is the live page.
-    let address = run.monitor.whereabouts()[0].1[1].clone();
+    let address = run.monitor.locations()[0].1[1].clone();
     let page = ureq::get(&address).call().unwrap().body_mut().read_to_string().unwrap();
     let labels = r#"{op="all_reduce",process_group="dp"}"#;
     for line in [

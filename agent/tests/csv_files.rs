@@ -53,7 +53,7 @@ impl Run {
     }
 
     fn directory(&self) -> PathBuf {
-        self.monitor.whereabouts()[0].1[0].clone().into()
+        self.monitor.locations()[0].1[0].clone().into()
     }
 
     /// Shuts down; the files by name, and what was said.
@@ -270,7 +270,7 @@ fn what_a_script_tells_by_name_is_a_row_of_its_step_whether_tensors_are_measured
     drop(pending);
     let report = run.monitor.shutdown();
     // Two names in four steps, one skipped, one late: what took another's place is one record with it.
-    assert_eq!((report.books.observed, report.books.not_sampled), (10, 1));
+    assert_eq!((report.counts.observed, report.counts.not_sampled), (10, 1));
     let (files, said, _base) = run.finish();
     let rows = "vpp_stage,name,step,value\n\
         0,accuracy,0,0.0\n0,\"tokens, per \"\"s\"\"\",0,1000000000.0\n\
@@ -292,8 +292,8 @@ fn names_without_end_are_bounded_counted_and_told_once() {
         run.monitor.scalar(unfit, 1.0);
     }
     run.end_step();
-    let books = run.monitor.shutdown().books;
-    assert_eq!((books.observed, books.not_sampled), (1_013, 13));
+    let counts = run.monitor.shutdown().counts;
+    assert_eq!((counts.observed, counts.not_sampled), (1_013, 13));
     let (files, said, _base) = run.finish();
     assert_eq!(files["scalar_0-0.csv"].lines().count(), 1_001);
     let [many, unfit] = said.as_slice() else { panic!("{said:?}") };

@@ -36,6 +36,6 @@ fn a_forked_child_measures_nothing_and_ends_without_waiting_for_threads_it_has_n
     assert_eq!(status, 0, "the child was not inert");
     assert_eq!(use_monitor(), Some(5.0));
     let report = monitor.shutdown();
-    assert_eq!(report.books.observed, 2);
+    assert_eq!(report.counts.observed, 2);
     assert!(report.balances());
 }

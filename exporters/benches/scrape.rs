@@ -56,7 +56,7 @@ fn export(exporter: &mut PrometheusExporter, names: &[TensorInfo], batch: &mut S
     })
 }
 
-/// One series per parameter: the dearest tier, with the longest labels.
+/// One series per parameter: the most expensive tier, with the longest labels.
 fn exporter(series: usize, page: bool) -> Result<PrometheusExporter> {
     let config = config::Prometheus {
         enabled: true,

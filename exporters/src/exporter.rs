@@ -83,5 +83,5 @@ pub trait Exporter: Send {
     }
 
     /// The locations of the output, one line each: a directory, an address.
-    fn whereabouts(&self) -> Vec<String>;
+    fn locations(&self) -> Vec<String>;
 }

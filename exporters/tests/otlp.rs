@@ -189,7 +189,7 @@ impl DeliveryCounters {
 
 impl DeliveryReport for DeliveryCounters {
     fn exported(&self, records: u64) {
-        assert!(!self.is_broken.swap(false, Ordering::SeqCst), "broken books");
+        assert!(!self.is_broken.swap(false, Ordering::SeqCst), "broken counters");
         self.add(0, records);
     }
 
@@ -267,10 +267,10 @@ fn start_with(
     };
     let (mut exporter, warnings) = OtlpExporter::new(otlp, opening).unwrap();
     assert_eq!(warnings, []);
-    let books = Arc::new(DeliveryCounters::default());
-    let settlement: Arc<dyn DeliveryReport> = Arc::clone(&books) as Arc<dyn DeliveryReport>;
+    let delivery = Arc::new(DeliveryCounters::default());
+    let settlement: Arc<dyn DeliveryReport> = Arc::clone(&delivery) as Arc<dyn DeliveryReport>;
     assert!(exporter.reports_deliveries(&settlement));
-    (exporter, books)
+    (exporter, delivery)
 }
 
 fn names() -> [TensorInfo; 1] {
@@ -311,7 +311,7 @@ fn over_grpc_messages_are_compressed_as_asked_and_carry_the_headers_of_the_envir
         [(OtlpCompression::None, ""), (OtlpCompression::Gzip, "gzip"), (OtlpCompression::Zstd, "zstd")]
     {
         let (sender, calls) = channel();
-        let (mut exporter, books) = exporter(serve(sender), compression);
+        let (mut exporter, delivery) = exporter(serve(sender), compression);
         let names = [TensorInfo { name: "a.weight".into(), vpp_stage: 0 }];
         let reading = Some(TensorStats::of_value(2.0).into());
         let record = Record { tensor: TensorId(0), kind: Kind::GradReduced, micro_step: MicroStep(0), reading };
@@ -331,7 +331,7 @@ fn over_grpc_messages_are_compressed_as_asked_and_carry_the_headers_of_the_envir
         let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
         let text = format!("{:?}", metrics.iter().find(|metric| metric.name == "training.grad.norm").unwrap());
         assert!(text.contains("time_unix_nano: 1700000000123456789") && text.contains("AsDouble(2.0)"), "{text}");
-        assert_eq!((books.counts(), books.words().as_str()), ([1, 0, 0, 0], ""));
+        assert_eq!((delivery.counts(), delivery.words().as_str()), ([1, 0, 0, 0], ""));
     }
 }
 
@@ -375,7 +375,7 @@ fn alerts_have_a_place_where_there_are_logs() {
 #[test]
 fn an_alert_becomes_a_log_record_with_its_sentence_and_facts() {
     let (sender, calls) = channel();
-    let (mut exporter, books) = exporter(serve(sender), OtlpCompression::None);
+    let (mut exporter, delivery) = exporter(serve(sender), OtlpCompression::None);
     let alert = alert();
     exporter.alert(&alert).unwrap();
     exporter.shutdown(Instant::now() + PATIENCE).unwrap();
@@ -396,7 +396,7 @@ fn an_alert_becomes_a_log_record_with_its_sentence_and_facts() {
     assert_eq!(value("training.alert.expected.upper"), Some(Value::DoubleValue(2.0)));
     assert_eq!(value("training.alert.expected.lower"), None);
     assert_eq!(value("training.step"), Some(Value::IntValue(7)));
-    assert_eq!((books.counts(), books.words().as_str()), ([0, 0, 1, 0], ""));
+    assert_eq!((delivery.counts(), delivery.words().as_str()), ([0, 0, 1, 0], ""));
 }
 
 fn alert() -> Alert {
@@ -421,7 +421,7 @@ fn alert() -> Alert {
 fn a_step_that_is_refused_costs_itself_and_none_of_those_sent_with_it() {
     let (sender, calls) = channel();
     let spoilt = Verdict::held(|call| if call.steps().contains(&3) { 3 } else { 0 });
-    let (mut exporter, books) = start(&settings(serve_as(sender, spoilt.clone())), &Config::default(), None);
+    let (mut exporter, delivery) = start(&settings(serve_as(sender, spoilt.clone())), &Config::default(), None);
     exporter.export(&names(), &step(0)).unwrap();
     assert_eq!(next(&calls).steps(), [0]);
     // While the first is being answered the others come together.
@@ -432,8 +432,8 @@ fn a_step_that_is_refused_costs_itself_and_none_of_those_sent_with_it() {
     shut_down(exporter);
     let sent: Vec<Vec<i64>> = calls.try_iter().map(|call| call.steps()).collect();
     assert_eq!(sent, [vec![1, 2, 3, 4, 5], vec![1], vec![2], vec![3], vec![4], vec![5]]);
-    assert_eq!(books.counts(), [5, 1, 0, 0]);
-    assert_eq!(books.words().matches("refused").count(), 1, "{}", books.words());
+    assert_eq!(delivery.counts(), [5, 1, 0, 0]);
+    assert_eq!(delivery.words().matches("refused").count(), 1, "{}", delivery.words());
 }
 
 #[test]
@@ -441,37 +441,37 @@ fn a_request_the_receiver_puts_off_for_ever_is_given_up_and_the_next_one_sent() 
     let (sender, calls) = channel();
     let putting_off = Verdict::held(|call| if call.steps().contains(&0) { 14 } else { 0 });
     let otlp = Otlp { give_up_s: 1, ..settings(serve_as(sender, putting_off.clone())) };
-    let (mut exporter, books) = start(&otlp, &Config::default(), None);
+    let (mut exporter, delivery) = start(&otlp, &Config::default(), None);
     exporter.export(&names(), &step(0)).unwrap();
     assert_eq!(next(&calls).steps(), [0]);
     for number in 1..4 {
         exporter.export(&names(), &step(number)).unwrap();
     }
     putting_off.release();
-    wait_until("step 0 is given up and the others taken", || books.counts() == [3, 1, 0, 0]);
+    wait_until("step 0 is given up and the others taken", || delivery.counts() == [3, 1, 0, 0]);
     shut_down(exporter);
     assert!(calls.try_iter().filter(|call| call.steps() == [0]).count() >= 2);
-    assert!(books.words().contains("gave up on a request after 1 s"), "{}", books.words());
-    assert!(books.words().contains("accepted again"), "{}", books.words());
+    assert!(delivery.words().contains("gave up on a request after 1 s"), "{}", delivery.words());
+    assert!(delivery.words().contains("accepted again"), "{}", delivery.words());
 }
 
 #[test]
 fn a_sender_that_panics_is_told_of_and_what_it_had_is_counted() {
     let (sender, calls) = channel();
     let held = Verdict::held(|_| 0);
-    let (mut exporter, books) = start(&settings(serve_as(sender, held.clone())), &Config::default(), None);
-    books.is_broken.store(true, Ordering::SeqCst);
+    let (mut exporter, delivery) = start(&settings(serve_as(sender, held.clone())), &Config::default(), None);
+    delivery.is_broken.store(true, Ordering::SeqCst);
     exporter.export(&names(), &step(0)).unwrap();
     assert_eq!(next(&calls).steps(), [0]);
     exporter.export(&names(), &step(1)).unwrap();
     held.release();
-    wait_until("the sender's end", || books.words().contains("sender of metrics failed"));
-    assert_eq!(books.counts(), [0, 2, 0, 0]);
+    wait_until("the sender's end", || delivery.words().contains("sender of metrics failed"));
+    assert_eq!(delivery.counts(), [0, 2, 0, 0]);
     assert_eq!(exporter.export(&names(), &step(2)).unwrap_err().lost_records, 1);
     // The other one goes on.
     exporter.alert(&alert()).unwrap();
     shut_down(exporter);
-    assert_eq!(books.counts(), [0, 2, 1, 0]);
+    assert_eq!(delivery.counts(), [0, 2, 1, 0]);
 }
 
 /// A journal that has lost a step, and whose disk takes until it is told.
@@ -500,7 +500,7 @@ fn sums_count_what_was_observed_and_a_slow_journal_holds_nobody_up() {
     let journal = Arc::new(Journal { lost: 2, newest: 5, is_slow: Mutex::new(true), quick: Condvar::new() });
     // No memory at all: every step is read from the journal.
     let otlp = Otlp { backlog_mb: 0, ..settings(serve(sender)) };
-    let (mut exporter, books) = start(&otlp, &Config::default(), Some(Arc::clone(&journal) as Arc<dyn Backlog>));
+    let (mut exporter, delivery) = start(&otlp, &Config::default(), Some(Arc::clone(&journal) as Arc<dyn Backlog>));
     for number in 0..6 {
         exporter.export(&names(), &step(number)).unwrap();
     }
@@ -509,7 +509,7 @@ fn sums_count_what_was_observed_and_a_slow_journal_holds_nobody_up() {
     *journal.is_slow.lock().unwrap() = false;
     journal.quick.notify_all();
     shut_down(exporter);
-    assert_eq!(books.counts(), [5, 1, 1, 0]);
+    assert_eq!(delivery.counts(), [5, 1, 1, 0]);
     let arrived: Vec<Call> = calls.try_iter().collect();
     let of = |metric: &str| arrived.iter().flat_map(|call| call.numbers(metric)).collect::<Vec<i64>>();
     assert_eq!(of("training.step"), [0, 1, 3, 4, 5]);

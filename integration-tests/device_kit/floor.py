@@ -206,10 +206,10 @@ def _trainmon(setting: Setting, report: Report, title: str, tensors: Tensors, fl
             os.environ.pop("TRAINMON_DEVICE_KERNELS", None)
             monitor.shutdown()
     _tell(report, title, times, floor)
-    books = monitor.books()
-    lost = books["not_sampled"] + books["dropped"]
-    is_whole = books["observed"] == monitor.step * len(shown) and lost == 0 and not warnings
-    report.check(f"{title}, every row arrived", is_whole, books["observed"], "rows", "; ".join([f"{books}", *warnings]))
+    counts = monitor.counts()
+    lost = counts["not_sampled"] + counts["dropped"]
+    is_whole = counts["observed"] == monitor.step * len(shown) and lost == 0 and not warnings
+    report.check(f"{title}, every row arrived", is_whole, counts["observed"], "rows", "; ".join([f"{counts}", *warnings]))
     return times
 
 

@@ -82,8 +82,8 @@ def _watch(setting: Setting, report: Report) -> None:
     steps = {kind: {int(row["step"]) for row in rows_of(place, kind)} for kind in _KINDS}
     first = {"exp_avg": 1, "exp_avg_sq": 1}
     lacking = [kind for kind in _KINDS if steps[kind] != set(range(first.get(kind, 0), STEPS))]
-    books = watch.monitor.books()
+    counts = watch.monitor.counts()
     wrong = [*said, *(f"{kind} has not every step" for kind in lacking)]
-    if books["not_sampled"] or books["dropped"]:
-        wrong.append(f"{books['not_sampled']} not measured, {books['dropped']} dropped")
-    report.check(_WATCH, not wrong, books["observed"], "tensors", "; ".join(wrong) or account.replace("\n", "; "))
+    if counts["not_sampled"] or counts["dropped"]:
+        wrong.append(f"{counts['not_sampled']} not measured, {counts['dropped']} dropped")
+    report.check(_WATCH, not wrong, counts["observed"], "tensors", "; ".join(wrong) or account.replace("\n", "; "))

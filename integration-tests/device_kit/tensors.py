@@ -107,7 +107,7 @@ def _rows(setting: Setting, place: str, tensors: dict[str, torch.Tensor]) -> tup
         monitor.end_step()
         queue.finish(30.0)
         monitor.shutdown()
-    lost = monitor.books()["not_sampled"]
+    lost = monitor.counts()["not_sampled"]
     wrong = [*([f"{lost} readings are missing"] if lost else []), *said]
     return dict(by_name(rows_of(setting.scratch / place, "param_origin"), 0)), "; ".join(wrong)
 

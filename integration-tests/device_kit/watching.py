@@ -41,7 +41,7 @@ class Watching:
 
     place: Path
     warnings: list[str] = field(default_factory=list)
-    books: dict[str, Any] = field(default_factory=dict)
+    counts: dict[str, Any] = field(default_factory=dict)
     watch: Any = None
 
     def rows(self, kind: str) -> list[Row]:
@@ -51,7 +51,7 @@ class Watching:
     @property
     def complaint(self) -> str:
         """What went wrong in the monitor itself; empty if nothing did."""
-        lost = self.books.get("not_sampled", 0) + self.books.get("dropped", 0)
+        lost = self.counts.get("not_sampled", 0) + self.counts.get("dropped", 0)
         said = [f"{lost} readings are missing"] if lost else []
         return "; ".join([*said, *self.warnings])
 
@@ -82,7 +82,7 @@ def watched(setting: Setting, net: Any, optimizer: Any, place: str, **config: An
                 yield found
         finally:
             monitor.shutdown()
-            found.books = dict(monitor.books())
+            found.counts = dict(monitor.counts())
 
 
 class _Ear(logging.Handler):

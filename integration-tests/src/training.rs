@@ -199,7 +199,7 @@ impl Ended {
         rest.with_context(|| format!("no line {beginning:?} in {:#?}\n{}", self.stdout, self.stderr))
     }
 
-    /// One figure of the closing account: `("books", "observed")`, `("sink csv", "failed")`.
+    /// One figure of the closing account: `("counts", "observed")`, `("sink csv", "failed")`.
     ///
     /// # Errors
     /// The account has no such figure.

@@ -41,20 +41,20 @@ impl Message for Line {
 pub(crate) struct AlertFile {
     path: PathBuf,
     queue: OnceLock<Option<NotifyQueue<Line>>>,
-    book: Arc<AlertTotals>,
+    totals: Arc<AlertTotals>,
     notices: Notices,
 }
 
 impl AlertFile {
     /// Creates the file if the directory already exists; else the first alert creates it.
-    pub(crate) fn create(directory: &Path, book: &Arc<AlertTotals>, notices: &Notices) -> Self {
+    pub(crate) fn create(directory: &Path, totals: &Arc<AlertTotals>, notices: &Notices) -> Self {
         let path = directory.join(ALERTS_FILE);
         if directory.is_dir()
             && let Err(error) = OpenOptions::new().append(true).create(true).open(&path)
         {
             notices.warn(format!("cannot write `{}`: {error}", path.display()), None);
         }
-        Self { path, queue: OnceLock::new(), book: Arc::clone(book), notices: notices.clone() }
+        Self { path, queue: OnceLock::new(), totals: Arc::clone(totals), notices: notices.clone() }
     }
 
     /// Queues an alert without waiting. Returns a message if the queue is full.
@@ -66,12 +66,12 @@ impl AlertFile {
 
     fn start(&self) -> Option<NotifyQueue<Line>> {
         let writer = Writer { path: self.path.clone(), open: None };
-        NotifyQueue::open(QUEUE, writer, (&self.book, &self.notices))
+        NotifyQueue::open(QUEUE, writer, (&self.totals, &self.notices))
     }
 
     /// Closes the queue; the rest is written until the deadline.
     pub(crate) fn close(self, deadline: Instant) -> Option<ClosingQueue> {
-        let counts = self.book.snapshot().findings;
+        let counts = self.totals.snapshot().findings;
         // Also for a resumed run whose alert is ongoing (no alert begins in it), and for a run without alerts: the last
         // line marks a clean end.
         if counts.iter().any(|&count| count > 0) || self.path.exists() {

@@ -112,7 +112,7 @@ struct Shared {
     /// The number of things queued or being delivered; 0 after the notifier is abandoned.
     waiting: AtomicU64,
     given_up: AtomicBool,
-    book: Arc<AlertTotals>,
+    totals: Arc<AlertTotals>,
     notices: Notices,
 }
 
@@ -139,7 +139,7 @@ impl Shared {
                 Ok(()) if std::mem::take(&mut fails) => self.notices.info(format!("{name}: delivery works again")),
                 Ok(()) => {}
                 Err(Failed { what, hint }) => {
-                    self.book.lose(weight);
+                    self.totals.lose(weight);
                     if !std::mem::replace(&mut fails, true) {
                         let hint = Some(hint).filter(|hint| !hint.is_empty()).map(str::to_owned);
                         self.notices.warn(format!("{name}: {what}; trainmon counts lost {things}"), hint);
@@ -166,9 +166,9 @@ impl<P: Message> NotifyQueue<P> {
     pub(crate) fn open(
         queue_spec: QueueSpec,
         notifier: impl Notifier<Message = P>,
-        (book, notices): (&Arc<AlertTotals>, &Notices),
+        (totals, notices): (&Arc<AlertTotals>, &Notices),
     ) -> Option<Self> {
-        let queue = Self::start(queue_spec, notifier, Arc::clone(book), notices.clone());
+        let queue = Self::start(queue_spec, notifier, Arc::clone(totals), notices.clone());
         queue.map_err(|error| notices.warn(format!("{}: cannot start the thread: {error}", queue_spec.name), None)).ok()
     }
 
@@ -176,13 +176,14 @@ impl<P: Message> NotifyQueue<P> {
     pub(crate) fn start(
         queue_spec: QueueSpec,
         notifier: impl Notifier<Message = P>,
-        book: Arc<AlertTotals>,
+        totals: Arc<AlertTotals>,
         notices: Notices,
     ) -> std::io::Result<Self> {
         let (queue, messages) = bounded(queue_spec.messages);
         let (close, closing) = bounded(1);
         let (alive, done) = bounded::<()>(0);
-        let shared = Shared { queue_spec, waiting: AtomicU64::new(0), given_up: AtomicBool::new(false), book, notices };
+        let shared =
+            Shared { queue_spec, waiting: AtomicU64::new(0), given_up: AtomicBool::new(false), totals, notices };
         let (shared, emergency_stop) = (Arc::new(shared), notifier.emergency_stop());
         let of_thread = Arc::clone(&shared);
         std::thread::Builder::new().name(format!("trainmon-{}", queue_spec.thread)).spawn(move || {
@@ -197,7 +198,7 @@ impl<P: Message> NotifyQueue<P> {
     /// about it is returned.
     #[must_use]
     pub(crate) fn send(&self, mut message: P) -> Option<String> {
-        let Shared { queue_spec, waiting, book, .. } = &*self.shared;
+        let Shared { queue_spec, waiting, totals, .. } = &*self.shared;
         let weight = message.weight();
         // Only the worker adds messages, so the remaining space does not shrink in between.
         message.cut(queue_spec.most.saturating_sub(waiting.load(COUNT)));
@@ -208,10 +209,10 @@ impl<P: Message> NotifyQueue<P> {
             waiting.fetch_sub(taken, COUNT);
         }
         let lost = if is_sent { weight - taken } else { weight };
-        book.lose(lost);
+        totals.lose(lost);
         let QueueSpec { name, things, .. } = queue_spec;
-        let is_news = lost > 0 && !self.overflow_told.swap(true, COUNT);
-        is_news.then(|| format!("{name}: queue full; trainmon drops and counts {things} until there is space"))
+        let is_new = lost > 0 && !self.overflow_told.swap(true, COUNT);
+        is_new.then(|| format!("{name}: queue full; trainmon drops and counts {things} until there is space"))
     }
 
     /// Closes the queue; the rest is delivered until the deadline.
@@ -241,7 +242,7 @@ impl ClosingQueue {
         shared.given_up.store(true, COUNT);
         let left = shared.waiting.swap(0, COUNT);
         emergency_stop();
-        shared.book.lose(left);
+        shared.totals.lose(left);
         if left > 0 {
             let QueueSpec { name, things, .. } = shared.queue_spec;
             shared.notices.warn(
@@ -293,51 +294,51 @@ mod tests {
     fn post() -> Fixture {
         let (go, waits) = bounded(100);
         let (took, taken) = bounded(100);
-        let (brought, book, said) =
+        let (brought, totals, said) =
             (Arc::default(), Arc::<AlertTotals>::default(), Arc::<Mutex<Vec<String>>>::default());
         let notifier = Slow { go: waits, took, brought: Arc::clone(&brought) };
         let queue_spec = QueueSpec { thread: "slow", name: "slow", things: "things", messages: 8, most: 10 };
         let ears = Arc::clone(&said);
         let notices = Notices::new(move |notice| ears.lock().unwrap().push(notice.message.clone()));
-        let post = NotifyQueue::start(queue_spec, notifier, Arc::clone(&book), notices).unwrap();
-        (post, go, taken, brought, book, said)
+        let post = NotifyQueue::start(queue_spec, notifier, Arc::clone(&totals), notices).unwrap();
+        (post, go, taken, brought, totals, said)
     }
 
     const PATIENCE: Duration = Duration::from_mins(2);
 
     #[test]
     fn what_there_is_no_room_for_is_cut_off_and_counted() {
-        let (post, go, taken, brought, book, said) = post();
+        let (post, go, taken, brought, totals, said) = post();
         let complaints: Vec<String> = [4, 9, 5].into_iter().filter_map(|weight| post.send(weight)).collect();
         taken.recv_timeout(PATIENCE).unwrap();
         drop(go);
         let deadline = Instant::now() + PATIENCE;
         post.close(deadline).finish(deadline);
-        assert_eq!((brought.lock().unwrap().as_slice(), book.snapshot().lost), (&[4, 6][..], 3 + 5));
+        assert_eq!((brought.lock().unwrap().as_slice(), totals.snapshot().lost), (&[4, 6][..], 3 + 5));
         assert_eq!(complaints, ["slow: queue full; trainmon drops and counts things until there is space"]);
         assert_eq!(said.lock().unwrap().len(), 0);
     }
 
     #[test]
     fn what_is_given_up_is_counted_once_and_brought_no_more() {
-        let (post, go, taken, brought, book, said) = post();
+        let (post, go, taken, brought, totals, said) = post();
         assert!([1, 2, 3].into_iter().all(|weight| post.send(weight).is_none()));
         taken.recv_timeout(PATIENCE).unwrap();
         let closing = post.close(Instant::now());
         let done = closing.done.clone();
         closing.finish(Instant::now());
-        assert_eq!(book.snapshot().lost, 6);
+        assert_eq!(totals.snapshot().lost, 6);
         drop(go);
         assert_eq!(done.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
-        assert_eq!((brought.lock().unwrap().as_slice(), book.snapshot().lost), (&[1][..], 6));
+        assert_eq!((brought.lock().unwrap().as_slice(), totals.snapshot().lost), (&[1][..], 6));
         assert_eq!(*said.lock().unwrap(), ["slow: 6 things were not delivered before the shutdown deadline"]);
     }
 
     #[test]
     fn nothing_is_said_of_a_carrier_that_has_delivered_everything() {
-        let (post, _go, _taken, _brought, book, said) = post();
+        let (post, _go, _taken, _brought, totals, said) = post();
         // Its thread may still be ending when the deadline has passed already.
         post.close(Instant::now()).finish(Instant::now());
-        assert_eq!((book.snapshot().lost, said.lock().unwrap().len()), (0, 0));
+        assert_eq!((totals.snapshot().lost, said.lock().unwrap().len()), (0, 0));
     }
 }

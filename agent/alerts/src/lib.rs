@@ -45,7 +45,7 @@ mod watch;
 mod webhook;
 
 pub use detect::{Detector, Finding};
-pub use manager::{AlertManager, AsksForCapture, Opening};
+pub use manager::{AlertManager, Opening, RequestCapture};
 pub use raised::Raised;
 pub use recorded::{RecordedRules, RecordedVerdict};
 pub use state::{AlertStateError, LoadedAlertState};

@@ -44,16 +44,16 @@ pub struct Opening<'a> {
     /// The names of the measured tensors.
     pub tensors: TensorTable,
     /// The counters of findings and lost alerts.
-    pub book: Arc<AlertTotals>,
+    pub totals: Arc<AlertTotals>,
     /// Receives alert messages.
     pub notices: Notices,
     /// Called for an alert whose rule requests a capture.
-    pub capture: AsksForCapture,
+    pub capture: RequestCapture,
 }
 
 /// Called when an alert begins whose rule has the action `dump` or `replay`, on a thread of the monitor. Does not
 /// block.
-pub type AsksForCapture = Arc<dyn Fn(&Alert, AlertActions) + Send + Sync>;
+pub type RequestCapture = Arc<dyn Fn(&Alert, AlertActions) + Send + Sync>;
 
 /// The rules and notifiers of a monitor.
 pub struct AlertManager {
@@ -70,11 +70,11 @@ pub struct AlertManager {
     /// The number of batches handed to the worker.
     offered: AtomicU64,
     stop: AtomicBool,
-    capture: AsksForCapture,
+    capture: RequestCapture,
     /// Alerts that other threads raised, for the exporters.
     raised: Mutex<Vec<Alert>>,
     tensors: TensorTable,
-    book: Arc<AlertTotals>,
+    totals: Arc<AlertTotals>,
     notices: Notices,
 }
 
@@ -113,9 +113,9 @@ impl ManagerState {
 impl AlertManager {
     /// Opens the manager. A notifier that cannot be started is reported and disabled.
     pub fn open(opening: Opening<'_>) -> Self {
-        let Opening { config, rank, world_size, run, base, directory, tensors, book, notices, capture } = opening;
+        let Opening { config, rank, world_size, run, base, directory, tensors, totals, notices, capture } = opening;
         let state = ManagerState {
-            engine: Engine::new(config, rank, Arc::clone(&book)),
+            engine: Engine::new(config, rank, Arc::clone(&totals)),
             names: Vec::new(),
             looked_at: 0,
             is_broken: false,
@@ -124,7 +124,7 @@ impl AlertManager {
         Self {
             state: Mutex::new(state),
             progress: Condvar::new(),
-            notifiers: Mutex::new(Some(Notifiers::open(config, process, (base, directory), &book, &notices))),
+            notifiers: Mutex::new(Some(Notifiers::open(config, process, (base, directory), &totals, &notices))),
             closing: Mutex::default(),
             deadline: OnceLock::new(),
             offered: AtomicU64::new(0),
@@ -132,14 +132,14 @@ impl AlertManager {
             capture,
             raised: Mutex::default(),
             tensors,
-            book,
+            totals,
             notices,
         }
     }
 
     /// The alert counters.
-    pub fn book(&self) -> &Arc<AlertTotals> {
-        &self.book
+    pub fn totals(&self) -> &Arc<AlertTotals> {
+        &self.totals
     }
 
     /// Whether an alert requests the end of the training.
@@ -174,7 +174,7 @@ impl AlertManager {
         state.looked_at += 1;
         drop(state);
         self.progress.notify_all();
-        self.book.looked(start.elapsed());
+        self.totals.looked(start.elapsed());
         self.act(verdict, batch.step)
     }
 
@@ -204,7 +204,7 @@ impl AlertManager {
 
     /// Counts a further finding of an ongoing raised alert without reporting it.
     pub fn count(&self, rule: AlertRule) {
-        self.book.found(rule);
+        self.totals.found(rule);
     }
 
     /// The alerts raised since the last call, for the exporters.
@@ -233,7 +233,7 @@ impl AlertManager {
             self.notices.warn(complaint, None);
         }
         for (rule, count) in unsaid {
-            self.book.lose(count);
+            self.totals.lose(count);
             self.notices.warn(format!("{count} more {rule} alerts in step {step} are counted but not reported"), None);
         }
         if let Some(notice) = notice {
@@ -241,7 +241,7 @@ impl AlertManager {
         }
         let alerts = self.speak(said);
         for incident in over {
-            self.book.marks().incident_over(incident, Instant::now());
+            self.totals.marks().incident_over(incident, Instant::now());
         }
         alerts
     }
@@ -259,7 +259,7 @@ impl AlertManager {
         let now = Instant::now();
         said.iter()
             .filter(|said| said.outlet != Outlet::Sent)
-            .for_each(|said| self.book.marks().take(&said.alert, now));
+            .for_each(|said| self.totals.marks().take(&said.alert, now));
         for RaisedAlert { alert, actions, outlet } in &said {
             if (actions.dump || actions.replay) && alert.phase == AlertPhase::Begins {
                 (self.capture)(alert, *actions);

@@ -39,13 +39,13 @@ impl Notifiers {
         config: &Config,
         (rank, world, run): (Rank, u32, &str),
         (base, directory): (&Path, Option<&Path>),
-        book: &Arc<AlertTotals>,
+        totals: &Arc<AlertTotals>,
         notices: &Notices,
     ) -> Self {
-        let senders = Senders::open(config, book, notices);
+        let senders = Senders::open(config, totals, notices);
         let out = if world > 1 && config.alert.is_sent() {
             let ways = senders.among(Channels::ALL);
-            JobQueue::start((rank, world), run.to_owned(), senders, (book, notices)).map_or_else(
+            JobQueue::start((rank, world), run.to_owned(), senders, (totals, notices)).map_or_else(
                 |failed| {
                     let (error, senders) = *failed;
                     notices.warn(
@@ -62,8 +62,8 @@ impl Notifiers {
         let anomalies = config.alert.dump.then(|| AnomalyFile::new(base, rank.0));
         Self {
             out,
-            anomalies: anomalies.and_then(|file| NotifyQueue::open(anomaly_file::QUEUE, file, (book, notices))),
-            file: directory.map(|directory| AlertFile::create(directory, book, notices)),
+            anomalies: anomalies.and_then(|file| NotifyQueue::open(anomaly_file::QUEUE, file, (totals, notices))),
+            file: directory.map(|directory| AlertFile::create(directory, totals, notices)),
             run: run.to_owned(),
         }
     }

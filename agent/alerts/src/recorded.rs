@@ -15,7 +15,7 @@ use super::engine::{Engine, Outlet, StepVerdict};
 #[derive(Debug)]
 pub struct RecordedRules {
     engine: Engine,
-    book: Arc<AlertTotals>,
+    totals: Arc<AlertTotals>,
 }
 
 /// The results of one recorded step.
@@ -35,8 +35,8 @@ impl RecordedRules {
         let mut config = config.clone();
         config.alert.dump = false;
         config.alert.rules.retain(|rule| !Self::needs_training(rule.rule));
-        let book = Arc::new(AlertTotals::default());
-        Self { engine: Engine::new(&config, rank, Arc::clone(&book)), book }
+        let totals = Arc::new(AlertTotals::default());
+        Self { engine: Engine::new(&config, rank, Arc::clone(&totals)), totals }
     }
 
     /// Whether a rule works only during a training.
@@ -56,7 +56,7 @@ impl RecordedRules {
 
     /// The findings so far, including those of ongoing alerts and unreported ones.
     pub fn totals(&self) -> &AlertTotals {
-        &self.book
+        &self.totals
     }
 }
 

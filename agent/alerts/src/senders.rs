@@ -30,8 +30,8 @@ pub(crate) struct Senders {
 
 impl Senders {
     /// Opens the configured notifiers. One whose thread cannot start is reported and disabled.
-    pub(crate) fn open(config: &Config, book: &Arc<AlertTotals>, notices: &Notices) -> Self {
-        let shared = (book, notices);
+    pub(crate) fn open(config: &Config, totals: &Arc<AlertTotals>, notices: &Notices) -> Self {
+        let shared = (totals, notices);
         let command = config.alert.command.clone().map(CommandNotifier::new);
         #[cfg(feature = "webhook")]
         let webhook = config.alert.webhook.clone().map(WebhookNotifier::new);

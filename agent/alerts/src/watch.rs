@@ -23,7 +23,7 @@ pub(crate) struct Outcome {
     pub(crate) watch: usize,
     pub(crate) which: Which,
     pub(crate) finding: Option<Finding>,
-    pub(crate) news: Option<RuleChange>,
+    pub(crate) change: Option<RuleChange>,
     pub(crate) value: f64,
     /// For tensors, the position of the record in the batch.
     pub(crate) record: Option<usize>,
@@ -219,9 +219,9 @@ impl Watch {
         let beside =
             if rule == AlertRule::Collapse { look.step_summary.global(AlertSignal::Grad, Reach::Whole) } else { None };
         let finding = series.memory.observe(rule, &args, value, beside);
-        let news = series.rule_phase.step(rule, look.batch.step, finding.is_some());
-        if finding.is_some() || news.is_some() {
-            look.outcomes.push(Outcome { watch, which, finding, news, value, record });
+        let change = series.rule_phase.step(rule, look.batch.step, finding.is_some());
+        if finding.is_some() || change.is_some() {
+            look.outcomes.push(Outcome { watch, which, finding, change, value, record });
         }
     }
 

@@ -55,7 +55,7 @@ pub(crate) enum Temper {
     /// A norm of parameters.
     Parameter,
     /// Accumulated over many steps: a moment, an update.
-    Remembering,
+    Accumulated,
     /// Independent in each step: activation, gradient.
     Fresh,
     /// Like `Fresh`, and possibly near zero or negative: the loss.

@@ -127,7 +127,7 @@ impl Statistics {
         let temper = match kind {
             _ if is_loss => Temper::Signed,
             KindClass::Parameter => Temper::Parameter,
-            KindClass::Elementwise => Temper::Remembering,
+            KindClass::Elementwise => Temper::Accumulated,
             KindClass::Reduction | KindClass::Exact => Temper::Fresh,
         };
         for (column, &statistic) in names.columns_of(row.columns).iter().enumerate() {

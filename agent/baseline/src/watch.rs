@@ -73,7 +73,7 @@ pub struct Looked {
     /// The number of steps with a deviation during an earlier one; 1 or 0.
     pub findings: u64,
     /// Messages for the user.
-    pub news: Vec<UserMessage>,
+    pub messages: Vec<UserMessage>,
 }
 
 /// A deviation that ended.
@@ -131,7 +131,7 @@ impl BaselineWatch {
         config: Config,
     ) -> Result<(Self, Vec<UserMessage>), OpenGoldenError> {
         let mut names = Names::default();
-        let (golden, news) = Golden::open(golden, rank, own, &mut names)?;
+        let (golden, messages) = Golden::open(golden, rank, own, &mut names)?;
         let watch = Self {
             names,
             reader: BatchReader::new(config),
@@ -147,7 +147,7 @@ impl BaselineWatch {
             is_told: false,
             standing: None,
         };
-        Ok((watch, news))
+        Ok((watch, messages))
     }
 
     /// Compares a step. `tensors[record.tensor.index()]` is a record's tensor. Dropped steps, steps that the golden run
@@ -198,7 +198,7 @@ impl BaselineWatch {
         if self.last.is_some_and(|last| target.step <= last) {
             return Ok(looked);
         }
-        looked.news.extend(self.golden.go_to(target.step, &mut self.names)?);
+        looked.messages.extend(self.golden.go_to(target.step, &mut self.names)?);
         let Some(golden) = self.golden.rows(target.step) else { return Ok(looked) };
         let first_golden = golden.first().copied().flatten();
         // A loss or norm that the golden run does not have in this step.
@@ -218,7 +218,7 @@ impl BaselineWatch {
         let beyond = self.statistics.look(&self.names, target, &golden);
         // The numbers of the run alone do not show whether the runs are equal up to rounding.
         if self.common == 0 {
-            looked.news.extend(self.unpaired_message(has_tensors));
+            looked.messages.extend(self.unpaired_message(has_tensors));
             self.by_usual(beyond, true, &mut looked);
             return Ok(looked);
         }
@@ -229,7 +229,7 @@ impl BaselineWatch {
             Vec::new()
         };
         if is_paired && !std::mem::replace(&mut self.is_told, true) {
-            looked.news.extend(self.one_sided());
+            looked.messages.extend(self.one_sided());
         }
         match self.measure {
             Measure::Rounding => self.by_rounding(parted, beyond, target.step, &mut looked),
@@ -249,7 +249,7 @@ impl BaselineWatch {
                 "this run and the golden run differ by more than rounding (another seed, other data or another start): {leader}; \
                  trainmon compares usual levels from here on"
             );
-            looked.news.push(UserMessage::info(message));
+            looked.messages.push(UserMessage::info(message));
             // Only differences that no seed explains: settings, NaN, other shapes.
             parted.retain(|divergence| divergence.note.is_some() && !divergence.tensor.kind.starts_with("actv"));
             let shapes = parted.iter().map(|divergence| Departure::of_divergence(divergence, 0));
@@ -264,7 +264,7 @@ impl BaselineWatch {
                 "the optimizer skipped steps in only one of the two runs, and they diverge: \
                  {leader}; a fault may have caused the skips; trainmon compares usual levels from step {step} on"
             );
-            looked.news.push(UserMessage::warning(message));
+            looked.messages.push(UserMessage::warning(message));
             self.begin(beyond, looked);
         } else if !parted.is_empty() {
             let place = leader_of(&parted);
@@ -277,7 +277,7 @@ impl BaselineWatch {
                 "noise has grown to {} of the values at step {step}; trainmon compares usual levels from here on",
                 crate::numbers::short(self.judge.noise())
             );
-            looked.news.push(UserMessage::info(message));
+            looked.messages.push(UserMessage::info(message));
             self.begin(beyond, looked);
         }
         if self.measure == Measure::Rounding {
@@ -338,7 +338,7 @@ impl BaselineWatch {
                 kinds.entry(kind).or_default()[place] += 1;
             }
         }
-        let mut news = Vec::new();
+        let mut messages = Vec::new();
         let only: Vec<String> = kinds
             .iter()
             .filter(|(_, counts)| counts[1] > 0)
@@ -354,9 +354,9 @@ impl BaselineWatch {
             let more = unknown.len().saturating_sub(NAMES_SHOWN);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             let shown = unknown.iter().take(NAMES_SHOWN).cloned().collect::<Vec<_>>().join(", ");
-            news.push(UserMessage::info(format!("not compared, because the golden run has none: {shown}{more}")));
+            messages.push(UserMessage::info(format!("not compared, because the golden run has none: {shown}{more}")));
         }
-        news
+        messages
     }
 }
 

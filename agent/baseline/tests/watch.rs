@@ -88,7 +88,7 @@ fn departures(found: &[(u64, Looked)]) -> Vec<(u64, String)> {
 }
 
 fn told(found: &[(u64, Looked)], words: &str) -> usize {
-    found.iter().flat_map(|(_, looked)| &looked.news).filter(|news| news.message.contains(words)).count()
+    found.iter().flat_map(|(_, looked)| &looked.messages).filter(|messages| messages.message.contains(words)).count()
 }
 
 fn from_planted(step: u64) -> f64 {
@@ -196,11 +196,11 @@ fn a_step_left_out_does_not_excuse_what_it_cannot_have_led_to() {
     for (found, step) in [(part("grad_reduced", at_once), 20), (part("param_origin", later), 21)] {
         assert_eq!(departures(&found), []);
         let words = format!("norm of `h.2.weight` at step {step}");
-        let news = found.iter().flat_map(|(_, looked)| &looked.news).find(|news| news.message.contains(&words));
+        let messages =
+            found.iter().flat_map(|(_, looked)| &looked.messages).find(|messages| messages.message.contains(&words));
         assert!(
-            news.is_some_and(
-                |news| news.is_warning && news.message.contains("skipped steps in only one of the two runs")
-            ),
+            messages.is_some_and(|messages| messages.is_warning
+                && messages.message.contains("skipped steps in only one of the two runs")),
             "{found:?}"
         );
     }

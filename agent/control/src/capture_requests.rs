@@ -94,9 +94,9 @@ impl CaptureRequests {
         match self.why_not(&order, &asked, step, schedule) {
             None => (Some(self.request(order, asked, step)), None),
             Some((told, why)) => {
-                let is_news = !std::mem::replace(told, true);
+                let is_new = !std::mem::replace(told, true);
                 let what = format!("a capture requested by {asked}");
-                (None, is_news.then_some(Declined { what, why }))
+                (None, is_new.then_some(Declined { what, why }))
             }
         }
     }

@@ -46,12 +46,12 @@ struct ComesLast {
 }
 
 impl Communication {
-    pub(super) fn of(book: &CollectiveTotals) -> Self {
-        let open = book.open().all();
+    pub(super) fn of(totals: &CollectiveTotals) -> Self {
+        let open = totals.open().all();
         Self {
             open: open.len(),
             in_progress: open.into_iter().take(MAX_OPEN).map(InProgress::from).collect(),
-            stragglers: book.stragglers().into_iter().map(ComesLast::from).collect(),
+            stragglers: totals.stragglers().into_iter().map(ComesLast::from).collect(),
         }
     }
 }

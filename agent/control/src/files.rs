@@ -32,11 +32,11 @@ impl FileRankStore {
 
     fn put(&self, path: &Path, text: &str) -> io::Result<()> {
         fs::create_dir_all(&self.directory)?;
-        let in_the_making = self.directory.join(format!(".{}.tmp", self.own_word));
-        let mut file = fs::File::create(&in_the_making)?;
+        let temporary = self.directory.join(format!(".{}.tmp", self.own_word));
+        let mut file = fs::File::create(&temporary)?;
         file.write_all(text.as_bytes())?;
         drop(file);
-        fs::rename(&in_the_making, path)
+        fs::rename(&temporary, path)
     }
 }
 

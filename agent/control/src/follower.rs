@@ -81,12 +81,12 @@ impl Follower {
     pub(super) fn tick(&mut self, now: Instant, rank_store: &mut dyn RankStore) -> io::Result<Option<FollowerEvent>> {
         let leader_state = rank_store.leader_state()?.and_then(|text| serde_json::from_str::<LeaderState>(&text).ok());
         let leader_state = leader_state.filter(|leader_state| !self.former.contains(&leader_state.session));
-        let news = leader_state.and_then(|leader_state| {
+        let event = leader_state.and_then(|leader_state| {
             self.seen.clone_from(&leader_state.session);
             if self.is_member(&leader_state) { self.obey(leader_state) } else { None }
         });
         self.leave_rank_state(now, rank_store)?;
-        Ok(news)
+        Ok(event)
     }
 
     /// Whether the leader state knows this process, i.e. contains its session.
@@ -102,7 +102,7 @@ impl Follower {
             (self.heard, self.agreed, self.before) = (0, 0, self.live.switched());
         }
         let agreement = leader_state.agreed.filter(|agreement| agreement.proposal.id > self.agreed);
-        let news = agreement.and_then(|agreement| self.follow(&agreement, is_new));
+        let event = agreement.and_then(|agreement| self.follow(&agreement, is_new));
         if let (Some(relay), Some(receipt)) = (&self.relay, leader_state.receipts.get(&self.rank)) {
             relay.receipt(*receipt);
         }
@@ -111,7 +111,7 @@ impl Follower {
         {
             self.hear(&proposal);
         }
-        news
+        event
     }
 
     fn hear(&mut self, proposal: &Proposal) {
@@ -149,7 +149,7 @@ impl Follower {
         }
         let captured = if is_member { self.live.captures().ended() } else { Vec::new() };
         let messages = self.relay.as_ref().map(|relay| relay.waiting()).unwrap_or_default();
-        let is_news = match &self.left {
+        let is_new = match &self.left {
             None => true,
             Some((left, _)) if left.session != self.seen || left.heard != heard => true,
             Some((left, _)) if left.switched != switched || left.wants_stop != wants_stop => true,
@@ -157,7 +157,7 @@ impl Follower {
             Some((left, _)) if left.messages != messages => true,
             Some((_, at)) => !is_member && now.duration_since(*at) >= KNOCK_EVERY,
         };
-        if !is_news {
+        if !is_new {
             return Ok(());
         }
         let rank_state = RankState {

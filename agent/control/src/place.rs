@@ -135,12 +135,12 @@ pub(super) struct Addresses<'a> {
 }
 
 /// Writes the description file into the control directory, and next to the run's files if that is another directory.
-pub(super) fn describe(places: &[&Path], doors: &Addresses<'_>, run: &RunInfo) -> io::Result<Vec<PathBuf>> {
+pub(super) fn describe(places: &[&Path], addresses: &Addresses<'_>, run: &RunInfo) -> io::Result<Vec<PathBuf>> {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let text = json!({
-        "socket": doors.socket.map(absolute),
-        "url": doors.address.map(|address| format!("http://{address}")),
-        "token_file": absolute(doors.token_file),
+        "socket": addresses.socket.map(absolute),
+        "url": addresses.address.map(|address| format!("http://{address}")),
+        "token_file": absolute(addresses.token_file),
         "run": run.run,
         "world_size": run.world_size,
         "pid": std::process::id(),
@@ -154,9 +154,9 @@ pub(super) fn describe(places: &[&Path], doors: &Addresses<'_>, run: &RunInfo) -
         }
         fs::create_dir_all(place)?;
         // Created atomically, because others wait for it.
-        let in_the_making = place.join(format!(".{DESCRIPTION}.{}", std::process::id()));
-        fs::write(&in_the_making, &text)?;
-        fs::rename(&in_the_making, &path)?;
+        let temporary = place.join(format!(".{DESCRIPTION}.{}", std::process::id()));
+        fs::write(&temporary, &text)?;
+        fs::rename(&temporary, &path)?;
         written.push(path);
     }
     Ok(written)

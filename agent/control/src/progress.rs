@@ -65,16 +65,16 @@ pub(super) struct ProgressLog(Arc<Mutex<VecDeque<Progress>>>);
 impl ProgressLog {
     /// Adds a change, or replaces its earlier state.
     pub(super) fn put(&self, progress: Progress) {
-        let mut book = self.lock();
-        if let Some(known) = book.iter_mut().find(|known| known.id == progress.id) {
+        let mut log = self.lock();
+        if let Some(known) = log.iter_mut().find(|known| known.id == progress.id) {
             *known = progress;
             return;
         }
-        if book.len() == KEPT {
-            let oldest = book.iter().position(Progress::is_over).unwrap_or(0);
-            book.remove(oldest);
+        if log.len() == KEPT {
+            let oldest = log.iter().position(Progress::is_over).unwrap_or(0);
+            log.remove(oldest);
         }
-        book.push_back(progress);
+        log.push_back(progress);
     }
 
     /// All changes kept.

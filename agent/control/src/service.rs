@@ -15,7 +15,7 @@ use crate::captures::AskedBy;
 /// Handles requests.
 pub(super) struct ControlService {
     pub(super) sources: Sources,
-    pub(super) book: ProgressLog,
+    pub(super) progress_log: ProgressLog,
     requests: Sender<ChangeRequest>,
     numbers: ChangeIds,
     captures: Option<CaptureOnDemand>,
@@ -72,17 +72,17 @@ impl Refusal {
 impl ControlService {
     pub(super) fn new(
         sources: Sources,
-        book: ProgressLog,
+        progress_log: ProgressLog,
         requests: Sender<ChangeRequest>,
         numbers: ChangeIds,
         captures: Option<CaptureOnDemand>,
     ) -> Self {
-        Self { sources, book, requests, numbers, captures }
+        Self { sources, progress_log, requests, numbers, captures }
     }
 
     /// Returns the status.
     pub(super) fn status(&self) -> Value {
-        to_value(&self.sources.status(&self.book))
+        to_value(&self.sources.status(&self.progress_log))
     }
 
     /// Changes what is measured.
@@ -95,7 +95,7 @@ impl ControlService {
             let live = &self.sources.live;
             // The effect of earlier changes on the rest is known only when this one is due, so it is checked again
             // then.
-            let rest = if self.book.is_settled() { live.plan().window } else { Window::default() };
+            let rest = if self.progress_log.is_settled() { live.plan().window } else { Window::default() };
             EmptyWindow::of(change.window.applied_to(rest), live.step().0 + 1)?;
         }
         let what = format!("set {}", text.split_whitespace().collect::<Vec<_>>().join(" "));

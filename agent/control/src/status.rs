@@ -85,7 +85,7 @@ pub(super) struct Status {
     ledger: RecordCounters,
     queues: BTreeMap<&'static str, Queue>,
     sinks: BTreeMap<&'static str, SinkCounters>,
-    whereabouts: BTreeMap<&'static str, Vec<String>>,
+    locations: BTreeMap<&'static str, Vec<String>>,
 }
 
 #[derive(Serialize)]
@@ -125,7 +125,7 @@ pub(super) struct SinkCounters {
 
 impl Sources {
     /// Returns the current status.
-    pub(super) fn status(&self, book: &ProgressLog) -> Status {
+    pub(super) fn status(&self, progress_log: &ProgressLog) -> Status {
         let RunInfo { run, rank, world_size, .. } = &self.run;
         let live = &self.live;
         let (spent, passed, bytes_read) = live.cost();
@@ -148,7 +148,7 @@ impl Sources {
             collectives: Communication::of(&self.collectives),
             plan: Plan::clone(&live.plan()),
             tensors: self.tensors.len(),
-            changes: book.all(),
+            changes: progress_log.all(),
             captures: live.captures().states(),
             cost: Cost {
                 share_of_step: (!passed.is_zero()).then(|| spent.as_secs_f64() / passed.as_secs_f64()),
@@ -159,7 +159,7 @@ impl Sources {
             ledger: self.ledger.snapshot().into(),
             queues: queues.chain([("worker", own)]).collect(),
             sinks: self.sinks.iter().map(|sink| (sink.name, sink.ledger.snapshot().into())).collect(),
-            whereabouts: self.sinks.iter().map(|sink| (sink.name, sink.places.clone())).collect(),
+            locations: self.sinks.iter().map(|sink| (sink.name, sink.places.clone())).collect(),
         }
     }
 
@@ -173,16 +173,16 @@ impl Sources {
 }
 
 impl From<LedgerSnapshot> for RecordCounters {
-    fn from(books: LedgerSnapshot) -> Self {
-        let LedgerSnapshot { observed, not_sampled, offered, accepted, dropped } = books;
+    fn from(counts: LedgerSnapshot) -> Self {
+        let LedgerSnapshot { observed, not_sampled, offered, accepted, dropped } = counts;
         let dropped = DropReason::ALL.into_iter().map(|reason| (reason.name(), dropped[reason as usize])).collect();
         Self { observed, not_sampled, offered, accepted, dropped }
     }
 }
 
 impl From<SinkSnapshot> for SinkCounters {
-    fn from(books: SinkSnapshot) -> Self {
-        let SinkSnapshot { accepted, exported, failed, abandoned, dropped } = books;
+    fn from(counts: SinkSnapshot) -> Self {
+        let SinkSnapshot { accepted, exported, failed, abandoned, dropped } = counts;
         Self { accepted, exported, failed, abandoned, dropped }
     }
 }

@@ -36,7 +36,7 @@ pub struct Control {
     stop: Option<Sender<()>>,
     ended: Receiver<()>,
     thread: Option<JoinHandle<()>>,
-    whereabouts: Vec<String>,
+    locations: Vec<String>,
     /// Released when the threads have ended.
     _place: Option<DirectoryPlace>,
 }
@@ -144,9 +144,10 @@ impl ControlStart<'_> {
         let is_used = self.rank_store.is_none() || config.control.is_some();
         let claim = is_used.then(|| DirectoryLock::take(directory)).transpose();
         let claim = claim.map_err(|error| StartFailure::new(error.to_string(), hint, Box::new(error)))?;
-        let (book, config) = (ProgressLog::default(), Arc::new((*config).clone()));
+        let (progress_log, config) = (ProgressLog::default(), Arc::new((*config).clone()));
         let world = sources.run.world_size;
-        let leader = Leader::new(word.clone(), world, Arc::clone(&config), Arc::clone(&sources.live), book.clone());
+        let leader =
+            Leader::new(word.clone(), world, Arc::clone(&config), Arc::clone(&sources.live), progress_log.clone());
         let rank_store =
             ReportingRankStore::new(self.rank_store(directory, &word), notices.clone(), Arc::clone(&sources.live));
         let (requests, incoming) = bounded(MAX_WAITING_CHANGES);
@@ -159,13 +160,18 @@ impl ControlStart<'_> {
             captures.schedule_initial(sources.live.step(), sources.live.captures());
         }
         let leader = leader.with_captures(captures).with_relay(self.relay.clone());
-        let mut whereabouts = Vec::new();
+        let mut locations = Vec::new();
         let server = match &config.control {
             Some(control) => {
-                let service =
-                    ControlService::new(sources.clone(), book, requests, numbers.clone(), config.capture.clone());
+                let service = ControlService::new(
+                    sources.clone(),
+                    progress_log,
+                    requests,
+                    numbers.clone(),
+                    config.capture.clone(),
+                );
                 let (server, places) = open(control, service, directory, run_directory.as_deref(), notices)?;
-                whereabouts = places;
+                locations = places;
                 Some(server)
             }
             None => None,
@@ -181,7 +187,7 @@ impl ControlStart<'_> {
             .map(|file| FileWatch::new(file, Arc::clone(&config), Arc::clone(&sources.live), numbers, notices.clone()));
         let part = Role::Leads { leader: Box::new(leader), rank_store, watch, notices, _claim: claim };
         let asked = WakeSources { requests: incoming, woken: sources.live.captures().wakes() };
-        Control::run(part, asked, between_looks(world), server, whereabouts)
+        Control::run(part, asked, between_looks(world), server, locations)
     }
 }
 
@@ -205,14 +211,14 @@ fn open(
     let server = Server::start(listeners, service, notices).map_err(|error| {
         StartFailure::new("the server cannot start", "check the limits on threads and open files", error)
     })?;
-    let doors = Addresses { socket: server.socket(), address: server.address(), token_file: &token_file };
+    let addresses = Addresses { socket: server.socket(), address: server.address(), token_file: &token_file };
     let places: Vec<&Path> = [Some(directory), run_directory].into_iter().flatten().collect();
-    let described = place::describe(&places, &doors, &run);
+    let described = place::describe(&places, &addresses, &run);
     let described = described.map_err(|error| StartFailure::new("cannot write the control addresses", "", error))?;
     let address = server.address().map(|address| format!("http://{address}"));
     let ways = server.socket().map(|path| path.display().to_string()).into_iter().chain(address);
-    let whereabouts = ways.chain(described.first().map(|path| path.display().to_string())).collect();
-    Ok((server, whereabouts))
+    let locations = ways.chain(described.first().map(|path| path.display().to_string())).collect();
+    Ok((server, locations))
 }
 
 impl Control {
@@ -221,7 +227,7 @@ impl Control {
         asked: WakeSources,
         pause: Duration,
         server: Option<Server>,
-        whereabouts: Vec<String>,
+        locations: Vec<String>,
     ) -> Result<Self, StartFailure> {
         let (stop, stopped) = bounded(0);
         let (alive, ended) = bounded(0);
@@ -231,12 +237,12 @@ impl Control {
             part.run(asked, &stopped, pause);
         });
         let thread = thread.map_err(|error| StartFailure::new("cannot start a thread", "", error))?;
-        Ok(Self { server, stop: Some(stop), ended, thread: Some(thread), whereabouts, _place: None })
+        Ok(Self { server, stop: Some(stop), ended, thread: Some(thread), locations, _place: None })
     }
 
     /// The addresses, one line each.
-    pub fn whereabouts(&self) -> &[String] {
-        &self.whereabouts
+    pub fn locations(&self) -> &[String] {
+        &self.locations
     }
 
     /// Stops accepting requests. The ranks still communicate.

@@ -104,7 +104,7 @@ pub struct StepBatch {
     /// The bytes of tensor memory read.
     pub bytes_read: u64,
     /// The monitor's counters at the step's end, without this batch.
-    pub books: LedgerSnapshot,
+    pub counts: LedgerSnapshot,
 }
 
 impl StepBatch {

@@ -107,8 +107,8 @@ def train(contender: str, config: dict[str, Any], size: Size, place: Place, outp
     if contender == "trainmon":
         # Before the floor, whose forward pass belongs to no step.
         monitor.close()
-        books = monitor._watches[0].monitor.books()
-        last["not_measured"] = books["not_sampled"] + books["dropped"]
+        counts = monitor._watches[0].monitor.counts()
+        last["not_measured"] = counts["not_sampled"] + counts["dropped"]
         last["floor"] = None if is_cuda else floor(net, optimizer, config, size)
         # What modules are given has gone by now.
         seen = None if config.get("xy_distribution") else looked_at(net, optimizer, config, size)

@@ -119,8 +119,8 @@ impl PyMonitor {
         PySettings::of(&config, like_msprobe, self.monitor().ranks().rank.0)
     }
 
-    fn whereabouts(&self) -> Vec<(&'static str, Vec<String>)> {
-        self.monitor().whereabouts()
+    fn locations(&self) -> Vec<(&'static str, Vec<String>)> {
+        self.monitor().locations()
     }
 
     fn configured(&self, kind: KindNumber) -> bool {
@@ -448,8 +448,8 @@ impl PyMonitor {
         py.detach(|| alert_state::load(self.monitor(), state))
     }
 
-    fn books<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        values::books(py, &self.monitor().report())
+    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        values::counts(py, &self.monitor().report())
     }
 
     fn report(&self) -> String {

@@ -272,7 +272,7 @@ impl Exporter for TrackerExporter {
         true
     }
 
-    fn whereabouts(&self) -> Vec<String> {
+    fn locations(&self) -> Vec<String> {
         vec![format!("the active {} run", self.name)]
     }
 }

@@ -44,14 +44,14 @@ pub(crate) fn latest<'py>(shared: &Shared, py: Python<'py>, kind: Kind) -> PyRes
 }
 
 /// Returns the numbers of records by outcome.
-pub(crate) fn books<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
-    let books = &report.books;
+pub(crate) fn counts<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
+    let counts = &report.counts;
     [
-        ("observed", books.observed),
-        ("not_sampled", books.not_sampled),
-        ("offered", books.offered),
-        ("accepted", books.accepted),
-        ("dropped", books.dropped.iter().sum()),
+        ("observed", counts.observed),
+        ("not_sampled", counts.not_sampled),
+        ("offered", counts.offered),
+        ("accepted", counts.accepted),
+        ("dropped", counts.dropped.iter().sum()),
         ("lost", report.lost()),
         ("missing_numbers", report.missing.total()),
     ]

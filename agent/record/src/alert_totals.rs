@@ -128,25 +128,25 @@ mod tests {
 
     #[test]
     fn every_rule_has_a_counter_of_its_own() {
-        let book = AlertTotals::default();
-        assert_eq!(book.snapshot().grad_norm_zscore, None);
+        let totals = AlertTotals::default();
+        assert_eq!(totals.snapshot().grad_norm_zscore, None);
         for (times, rule) in AlertRule::ALL.into_iter().enumerate() {
-            (0..times).for_each(|_| book.found(rule));
+            (0..times).for_each(|_| totals.found(rule));
         }
         for (times, rule) in AlertRule::ALL.into_iter().enumerate() {
-            assert_eq!(book.snapshot().findings_of(rule), times as u64, "{rule}");
+            assert_eq!(totals.snapshot().findings_of(rule), times as u64, "{rule}");
         }
     }
 
     #[test]
     fn a_zscore_is_of_one_step_only() {
-        let book = AlertTotals::default();
-        assert_eq!(book.snapshot().grad_norm_zscore_of(Step(0)), None);
-        book.set_grad_norm_zscore(Step(4), 2.5);
-        let newest = book.snapshot();
+        let totals = AlertTotals::default();
+        assert_eq!(totals.snapshot().grad_norm_zscore_of(Step(0)), None);
+        totals.set_grad_norm_zscore(Step(4), 2.5);
+        let newest = totals.snapshot();
         assert_eq!(newest.grad_norm_zscore_of(Step(4)), Some(2.5));
         assert_eq!([Step(3), Step(5)].map(|step| newest.grad_norm_zscore_of(step)), [None; 2]);
-        book.set_grad_norm_zscore(Step(5), f64::NAN);
-        assert_eq!([Step(4), Step(5)].map(|step| book.snapshot().grad_norm_zscore_of(step)), [None; 2]);
+        totals.set_grad_norm_zscore(Step(5), f64::NAN);
+        assert_eq!([Step(4), Step(5)].map(|step| totals.snapshot().grad_norm_zscore_of(step)), [None; 2]);
     }
 }

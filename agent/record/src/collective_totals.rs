@@ -267,8 +267,8 @@ mod tests {
 
     #[test]
     fn a_series_counts_starts_ends_and_failures() {
-        let book = CollectiveTotals::default();
-        let series = book.series(CollectiveOp::AllReduce, "dp");
+        let totals = CollectiveTotals::default();
+        let series = totals.series(CollectiveOp::AllReduce, "dp");
         for milliseconds in [1, 2, 3, 400] {
             series.start(1000);
             let duration = Duration::from_millis(milliseconds);
@@ -276,9 +276,9 @@ mod tests {
         }
         series.start(1000);
         series.fail();
-        assert!(Arc::ptr_eq(&series, &book.series(CollectiveOp::AllReduce, "dp")));
-        assert!(!Arc::ptr_eq(&series, &book.series(CollectiveOp::AllReduce, "tp")));
-        let summary = &book.summaries()[0];
+        assert!(Arc::ptr_eq(&series, &totals.series(CollectiveOp::AllReduce, "dp")));
+        assert!(!Arc::ptr_eq(&series, &totals.series(CollectiveOp::AllReduce, "tp")));
+        let summary = &totals.summaries()[0];
         assert_eq!((summary.started, summary.failed, summary.finished, summary.bytes), (5, 1, 4, 5000));
         assert_eq!((summary.time, summary.waited), (Duration::from_millis(406), Duration::from_millis(203)));
         let near = |found: Duration, milliseconds: f64| (found.as_secs_f64() * 1e3 / milliseconds - 1.0).abs() < 0.01;
@@ -289,23 +289,23 @@ mod tests {
 
     #[test]
     fn a_name_belongs_to_one_group_of_ranks() {
-        let book = CollectiveTotals::default();
-        let named = |ranks: Vec<u32>| book.group(ProcessGroup::of_ranks("dp", Some("dp"), ranks)).name.to_string();
+        let totals = CollectiveTotals::default();
+        let named = |ranks: Vec<u32>| totals.group(ProcessGroup::of_ranks("dp", Some("dp"), ranks)).name.to_string();
         assert_eq!(named(vec![0, 1]), "dp");
         assert_eq!(named(vec![0, 2]), "dp_2");
         assert_eq!(named(vec![0, 3]), "dp_3");
         assert_eq!([named(vec![0, 2]), named(vec![0, 1])], ["dp_2", "dp"]);
-        assert_eq!(book.groups().len(), 3);
+        assert_eq!(totals.groups().len(), 3);
     }
 
     #[test]
     fn groups_without_end_share_a_series_per_operation() {
-        let book = CollectiveTotals::default();
+        let totals = CollectiveTotals::default();
         for group in 0..1000 {
-            book.series(CollectiveOp::Send, &group.to_string()).start(1);
-            book.series(CollectiveOp::Recv, &group.to_string()).start(1);
+            totals.series(CollectiveOp::Send, &group.to_string()).start(1);
+            totals.series(CollectiveOp::Recv, &group.to_string()).start(1);
         }
-        let summaries = book.summaries();
+        let summaries = totals.summaries();
         assert!(summaries.len() <= MAX_SERIES, "{}", summaries.len());
         assert_eq!(summaries.iter().map(|series| series.started).sum::<u64>(), 2000);
         assert_eq!(summaries.iter().filter(|series| series.group == OTHER).count(), 2);

@@ -122,17 +122,17 @@ mod tests {
     #[test]
     fn a_record_counts_by_what_it_is_of() {
         let held = |is_counted, elements| Some(HeldPart { is_counted, elements });
-        let book = PartTable::default();
-        assert_eq!((book.is_set(), book.find(Kind::GradReduced, &tensor("h.0.w", 1))), (false, None));
+        let totals = PartTable::default();
+        assert_eq!((totals.is_set(), totals.find(Kind::GradReduced, &tensor("h.0.w", 1))), (false, None));
         let parts = ParameterParts {
             whole_name: "h.4.w".into(),
             elements: 8,
             held: [held(false, Some(8)), held(true, Some(4)), held(true, Some(8))],
             is_stepped_by_holders: false,
         };
-        book.set([(tensor("h.0.w", 1), parts)]);
-        book.set([]);
-        let find = |kind, name, stage| book.find(kind, &tensor(name, stage));
+        totals.set([(tensor("h.0.w", 1), parts)]);
+        totals.set([]);
+        let find = |kind, name, stage| totals.find(kind, &tensor(name, stage));
         assert_eq!(find(Kind::ParamOrigin, "h.0.w", 1), Some(("h.4.w".into(), Share::OfAnother)));
         assert_eq!(find(Kind::Update, "h.0.w", 1), Some(("h.4.w".into(), Share::Unknown)), "stepped by other ranks");
         assert_eq!(find(Kind::GradReduced, "h.0.w", 1), Some(("h.4.w".into(), Share::Counted(Some(4)))));

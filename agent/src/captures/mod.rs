@@ -18,13 +18,13 @@ pub(crate) use self::request_file::RequestFile;
 
 /// The steps before a capture, and the threads that write the files beside dumps.
 #[derive(Default)]
-pub(crate) struct CaptureDesk {
+pub(crate) struct RequestFiles {
     pub(crate) before: StepsBefore,
     /// One receiver per thread that writes files. It disconnects when the thread ends.
     writing: Mutex<Vec<Receiver<()>>>,
 }
 
-impl CaptureDesk {
+impl RequestFiles {
     pub(crate) fn new(before: StepsBefore) -> Self {
         Self { before, writing: Mutex::default() }
     }

@@ -81,12 +81,12 @@ fn text_of(time: SystemTime) -> Option<String> {
 
 /// Writes a new temporary file and renames it to `path`, so that a partial file never appears there. Follows no link.
 fn put(path: &Path, write: impl FnOnce(&mut BufWriter<fs::File>) -> io::Result<()>) -> io::Result<()> {
-    let in_the_making = path.with_extension(format!("{}.tmp", std::process::id()));
-    let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&in_the_making)?;
+    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+    let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
     let mut out = BufWriter::new(file);
-    let written = write(&mut out).and_then(|()| out.flush()).and_then(|()| fs::rename(&in_the_making, path));
+    let written = write(&mut out).and_then(|()| out.flush()).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
-        let _gone = fs::remove_file(&in_the_making).is_ok();
+        let _gone = fs::remove_file(&temporary).is_ok();
     }
     written
 }

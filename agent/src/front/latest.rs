@@ -36,8 +36,8 @@ impl LatestReadings {
     }
 
     /// Locks the readings, to store several of one step.
-    pub fn of_step(&self, step: Step) -> Remembering<'_> {
-        Remembering { readings: self.0.lock(), step }
+    pub fn of_step(&self, step: Step) -> StepReadings<'_> {
+        StepReadings { readings: self.0.lock(), step }
     }
 
     /// The reading of a tensor, if it was taken in this step.
@@ -64,12 +64,12 @@ impl LatestReadings {
 }
 
 /// The locked readings, to store several of one step; see [`LatestReadings::of_step`].
-pub struct Remembering<'a> {
+pub struct StepReadings<'a> {
     readings: MutexGuard<'a, Readings>,
     step: Step,
 }
 
-impl Remembering<'_> {
+impl StepReadings<'_> {
     /// Stores a reading; see [`LatestReadings::remember`].
     pub fn remember(&mut self, label: Label, statistics: StatisticSet, reading: Reading) {
         let Label { tensor, kind, micro_step } = label;

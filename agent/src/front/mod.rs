@@ -14,7 +14,7 @@ mod snapshot;
 
 pub use crate::label::Label;
 pub use device::{DeviceColumn, DevicePlan, DeviceRow};
-pub use latest::{Latest, LatestReadings, Remembering};
+pub use latest::{Latest, LatestReadings, StepReadings};
 pub use meter::{Measured, Meter, Shown};
 pub use readable::{Found, Readable};
 use snapshot::Snapshot;

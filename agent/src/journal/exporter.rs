@@ -13,12 +13,12 @@ use super::appender::Appender;
 /// Writes alerts to the journal, and the steps that the training thread did not write.
 pub(super) struct JournalExporter {
     appender: Arc<Mutex<Appender>>,
-    whereabouts: Vec<String>,
+    locations: Vec<String>,
 }
 
 impl JournalExporter {
-    pub(super) fn new(appender: Arc<Mutex<Appender>>, whereabouts: Vec<String>) -> Self {
-        Self { appender, whereabouts }
+    pub(super) fn new(appender: Arc<Mutex<Appender>>, locations: Vec<String>) -> Self {
+        Self { appender, locations }
     }
 }
 
@@ -48,7 +48,7 @@ impl Exporter for JournalExporter {
         closed
     }
 
-    fn whereabouts(&self) -> Vec<String> {
-        self.whereabouts.clone()
+    fn locations(&self) -> Vec<String> {
+        self.locations.clone()
     }
 }

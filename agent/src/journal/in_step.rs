@@ -20,7 +20,7 @@ use trainmon_service::{Notice, Severity};
 use super::appender::Appender;
 use super::flush::FlushClock;
 use super::watch::{AppendWatch, Verdict};
-use crate::books::SinkShared;
+use crate::sink_shared::SinkShared;
 use crate::thread_time::ThreadTime;
 
 /// The longest wait for the lock. An alert is written within microseconds; a thread that holds the lock for longer hangs or
@@ -82,10 +82,10 @@ impl InStepJournal {
             self.shared.ledger.accept(records);
             self.shared.ledger.exported(records);
         }
-        if let Verdict::TooDear { append, step } = verdict
+        if let Verdict::TooSlow { append, step } = verdict
             && !std::mem::replace(&mut self.is_told, true)
         {
-            notices.push(too_dear(append, step, self.watch.budget()));
+            notices.push(too_slow(append, step, self.watch.budget()));
         }
         appended
     }
@@ -116,7 +116,7 @@ impl InStepJournal {
     }
 }
 
-fn too_dear(append: Duration, step: Duration, budget: f64) -> Notice {
+fn too_slow(append: Duration, step: Duration, budget: f64) -> Notice {
     let percent = 100.0 * budget;
     Notice {
         severity: Severity::Warning,

@@ -29,7 +29,7 @@ use self::exporter::JournalExporter;
 use self::flush::{FlushCadence, Flusher};
 pub(crate) use self::in_step::InStepJournal;
 use self::watch::AppendWatch;
-use crate::books::{Output, SinkShared};
+use crate::sink_shared::{Output, SinkShared};
 
 /// The `sink` label of the journal's counters.
 pub(crate) const JOURNAL: &str = "journal";
@@ -52,7 +52,7 @@ impl OpenJournal {
     }
 
     /// The path of the file.
-    pub(crate) fn whereabouts(&self) -> Vec<String> {
+    pub(crate) fn locations(&self) -> Vec<String> {
         vec![self.journal.path().display().to_string()]
     }
 
@@ -62,7 +62,7 @@ impl OpenJournal {
         tensors: TensorTable,
         notices: &Notices,
     ) -> Result<(Output, Option<InStepJournal>), std::io::Error> {
-        let whereabouts = self.whereabouts();
+        let locations = self.locations();
         let Self { journal, shared, source, flush_steps, in_step_budget } = self;
         let (flusher, flush_clock) = Flusher::start(journal.view(), source.clone(), notices.clone())?;
         // Flushes the start of the file, which is required to read the rest.
@@ -81,11 +81,11 @@ impl OpenJournal {
                 message: format!(
                     "journal: `{}` is not on a local disk; another thread appends the steps, and a kill can lose \
                      the last ones",
-                    whereabouts.concat()
+                    locations.concat()
                 ),
                 hint: Some("set `journal.dir` to a directory on a local disk or tmpfs".to_owned()),
             });
         }
-        Ok((Output { exporter: Box::new(JournalExporter::new(appender, whereabouts)), shared }, in_step))
+        Ok((Output { exporter: Box::new(JournalExporter::new(appender, locations)), shared }, in_step))
     }
 }

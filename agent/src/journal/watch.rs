@@ -18,7 +18,7 @@ const LONGEST_REST: u64 = 1 << 14;
 pub(super) enum Verdict {
     Keep,
     /// Appending takes too much of the step. Both durations are averages.
-    TooDear {
+    TooSlow {
         append: Duration,
         step: Duration,
     },
@@ -74,7 +74,7 @@ impl AppendWatch {
         }
         self.rest = self.next_rest.clamp(FIRST_REST, LONGEST_REST);
         self.next_rest = 2 * self.rest;
-        Verdict::TooDear { append, step }
+        Verdict::TooSlow { append, step }
     }
 }
 
@@ -141,8 +141,8 @@ mod tests {
         }
         let mut watch = AppendWatch::new(0.005);
         let verdicts = [0; 3].map(|_| watch.add(us(150_000), Some(us(1_000_000))));
-        let too_dear = Verdict::TooDear { append: us(150_000), step: us(1_000_000) };
-        assert_eq!(verdicts, [Verdict::Keep, too_dear, Verdict::Keep]);
+        let too_slow = Verdict::TooSlow { append: us(150_000), step: us(1_000_000) };
+        assert_eq!(verdicts, [Verdict::Keep, too_slow, Verdict::Keep]);
     }
 
     #[test]

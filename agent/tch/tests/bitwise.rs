@@ -84,7 +84,7 @@ fn train(watched_with: Option<(&str, bool)>) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
     }
     if let Some(watch) = watch {
         let report = watch.finish();
-        assert!(report.balances() && report.books.offered > 0, "{report}");
+        assert!(report.balances() && report.counts.offered > 0, "{report}");
     }
     (parameter_bits(&vs), gradients)
 }

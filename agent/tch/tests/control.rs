@@ -94,7 +94,7 @@ fn under_a_budget_layers_take_turns_with_all_of_their_signals() {
     }
     let report = watch.finish();
     assert!(report.balances() && report.lost() == 0, "{report}");
-    assert!(report.books.not_sampled > 0);
+    assert!(report.counts.not_sampled > 0);
     let strides: Vec<u32> = collected.batches().iter().map(|batch| batch.sampling_stride).collect();
     assert_eq!((strides[0], strides[39]), (1, 256), "a millionth of the step is not enough");
     for batch in collected.batches() {

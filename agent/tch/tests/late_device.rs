@@ -58,7 +58,7 @@ fn readings_that_come_late_belong_to_the_step_they_were_launched_in() {
     let (prompt_report, prompt) = train(6, 0);
     let (report, late) = train(6, 3);
     assert!(report.balances() && prompt_report.balances(), "{report}");
-    assert_eq!(report.books.not_sampled, 0, "{report}");
+    assert_eq!(report.counts.not_sampled, 0, "{report}");
     let steps: Vec<u64> = late.batches().iter().map(|batch| batch.step.0).collect();
     assert_eq!(steps, [0, 1, 2, 3, 4, 5], "in order, none lost");
     assert_eq!(late.rows(), prompt.rows());
@@ -67,7 +67,7 @@ fn readings_that_come_late_belong_to_the_step_they_were_launched_in() {
 #[test]
 fn a_device_that_falls_behind_for_good_costs_readings_not_training() {
     let (report, collected) = train(12, 12);
-    assert!(report.balances() && report.books.not_sampled > 0, "{report}");
+    assert!(report.balances() && report.counts.not_sampled > 0, "{report}");
     assert_eq!(collected.batches().len(), 12, "every step is told, with or without its readings");
     let notices = collected.notices.lock().unwrap();
     assert!(notices.iter().any(|notice| notice.contains("steps behind")), "{notices:?}");

@@ -260,7 +260,7 @@ fn a_panic_inside_the_backward_pass_does_not_cross_into_libtorch() {
         watch.step(&mut optimizer).unwrap();
     }
     let report = watch.finish();
-    assert!(report.balances() && report.books.not_sampled > 0 && report.books.offered > 0, "{report}");
+    assert!(report.balances() && report.counts.not_sampled > 0 && report.counts.offered > 0, "{report}");
     assert_eq!(optimizer.steps_taken(&vs.trainable_variables()[0]).unwrap(), Some(2));
     let notices = collected.notices.lock().unwrap();
     assert!(notices.iter().any(|notice| notice.contains("the device is gone")), "{notices:?}");
@@ -280,7 +280,7 @@ fn a_sparse_gradient_is_counted_and_said_once_not_fatal() {
         watch.step(&mut optimizer).unwrap();
     }
     let report = watch.finish();
-    assert!(report.balances() && report.books.not_sampled == 4, "{report}");
+    assert!(report.balances() && report.counts.not_sampled == 4, "{report}");
     assert_eq!(collected.rows(), []);
     let notices = collected.notices.lock().unwrap();
     assert_eq!(notices.iter().filter(|notice| notice.contains("sparse")).count(), 1, "{notices:?}");

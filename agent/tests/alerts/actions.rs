@@ -222,7 +222,7 @@ impl trainmon_agent::exporters::Exporter for Stuck {
         Ok(())
     }
 
-    fn whereabouts(&self) -> Vec<String> {
+    fn locations(&self) -> Vec<String> {
         Vec::new()
     }
 }

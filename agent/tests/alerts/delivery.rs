@@ -22,13 +22,13 @@ fn a_step_with_hundreds_of_alerts_says_the_widest_and_counts_the_others() {
     let mut run = Run::new(rules);
     run.step(|_, _| f64::NAN);
     run.finish();
-    let book = run.monitor.alert_totals();
+    let totals = run.monitor.alert_totals();
     // Norm and mean of five kinds of six tensors; globally grad, exp_avg, exp_avg_sq, update and param_updated.
-    assert_eq!((book.findings_of(AlertRule::AnomalyNan), book.findings_of(AlertRule::NonFinite)), (60, 5));
+    assert_eq!((totals.findings_of(AlertRule::AnomalyNan), totals.findings_of(AlertRule::NonFinite)), (60, 5));
     let alerts = run.keeper.alerts();
     assert_eq!(alerts.len(), 5 + 32);
     assert!(alerts[..5].iter().all(|alert| alert.rule == AlertRule::NonFinite), "the widest first");
-    assert_eq!(book.lost, 60 - 32);
+    assert_eq!(totals.lost, 60 - 32);
     assert_eq!(run.heard.containing("28 more AnomalyNan alerts in step 0"), 1, "{}", run.heard.all());
 }
 

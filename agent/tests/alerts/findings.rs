@@ -38,10 +38,10 @@ fn a_spike_names_what_moved_first() {
                 incident has also ended, the last at step 103";
     assert_eq!(run.heard.containing(over), 1, "{}", run.heard.all());
     assert_eq!(run.heard.containing("Spike"), 2, "{}", run.heard.all());
-    let book = run.monitor.alert_totals();
-    assert_eq!((book.grad_norm_spikes, book.update_norm_spikes, book.findings_of(AlertRule::Spike)), (1, 1, 2));
-    let (step, zscore) = book.grad_norm_zscore.unwrap();
-    assert!(step.0 == 122 && zscore.is_finite(), "{book:?}");
+    let totals = run.monitor.alert_totals();
+    assert_eq!((totals.grad_norm_spikes, totals.update_norm_spikes, totals.findings_of(AlertRule::Spike)), (1, 1, 2));
+    let (step, zscore) = totals.grad_norm_zscore.unwrap();
+    assert!(step.0 == 122 && zscore.is_finite(), "{totals:?}");
 }
 
 #[test]

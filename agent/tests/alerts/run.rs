@@ -91,7 +91,7 @@ impl Exporter for Keeper {
         Ok(())
     }
 
-    fn whereabouts(&self) -> Vec<String> {
+    fn locations(&self) -> Vec<String> {
         Vec::new()
     }
 }

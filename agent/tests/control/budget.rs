@@ -54,12 +54,12 @@ fn above_the_budget_layers_take_turns_visibly_and_the_books_balance() {
     assert!(strides.is_sorted(), "the cost never falls below the budget");
     let (first, last) = (strides[0], *strides.last().unwrap());
     assert_eq!((first, last), (1, 256));
-    let directory = monitor.whereabouts()[0].1[0].clone();
+    let directory = monitor.locations()[0].1[0].clone();
     let report = monitor.shutdown();
     assert!(report.balances() && report.lost() == 0, "{report}");
-    assert_eq!(report.books.observed, 2_000 * 64);
-    assert_eq!(report.books.not_sampled + report.books.accepted, 2_000 * 64);
-    assert!(report.books.not_sampled > report.books.accepted);
+    assert_eq!(report.counts.observed, 2_000 * 64);
+    assert_eq!(report.counts.not_sampled + report.counts.accepted, 2_000 * 64);
+    assert!(report.counts.not_sampled > report.counts.accepted);
     assert_rotation(&rows(directory.as_ref(), Kind::GradReduced), &strides);
     assert_steps_file(directory.as_ref(), &strides);
     let said = said.lock().unwrap();

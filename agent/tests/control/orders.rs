@@ -10,11 +10,11 @@ const CONFIG: &str =
     r#"{"wg_distribution": true, "ops": ["norm", "min"], "control": {"port": 0}, "queue_steps": 4096}"#;
 
 /// Sends an order and waits until its step is fixed.
-fn order(doors: &ControlAddresses, path: &str, body: &str) -> u64 {
-    let answer = doors.post(path, body);
+fn order(addresses: &ControlAddresses, path: &str, body: &str) -> u64 {
+    let answer = addresses.post(path, body);
     assert_eq!(answer.code, 202, "{}", answer.body);
     let id = answer.body["id"].as_u64().unwrap();
-    let change = wait_for_change(doors, id, |change| change["step"].is_u64());
+    let change = wait_for_change(addresses, id, |change| change["step"].is_u64());
     change["step"].as_u64().unwrap()
 }
 
@@ -22,30 +22,30 @@ fn order(doors: &ControlAddresses, path: &str, body: &str) -> u64 {
 fn pause_and_resume_take_effect_when_a_step_begins() {
     let base = tempfile::tempdir().unwrap();
     let mut training = Training::start(base.path(), CONFIG);
-    let doors = training.doors();
+    let addresses = training.addresses();
     training.steps(3);
-    assert_eq!(order(&doors, "/pause", ""), 4);
+    assert_eq!(order(&addresses, "/pause", ""), 4);
     training.steps(4);
-    assert_eq!(order(&doors, "/resume", ""), 8);
+    assert_eq!(order(&addresses, "/resume", ""), 8);
     training.steps(3);
     let directory = training.directory();
     let report = training.finish();
     assert_eq!(steps_of(&directory, Kind::GradReduced), [0, 1, 2, 3, 8, 9]);
     // What is shown in a pause is counted, not forgotten.
-    assert_eq!((report.books.observed, report.books.not_sampled), (10 * 4, 4 * 4));
+    assert_eq!((report.counts.observed, report.counts.not_sampled), (10 * 4, 4 * 4));
 }
 
 #[test]
 fn targets_interval_statistics_and_kinds_change_at_one_step() {
     let base = tempfile::tempdir().unwrap();
     let mut training = Training::start(base.path(), CONFIG);
-    let doors = training.doors();
+    let addresses = training.addresses();
     training.steps(2);
     let body = r#"{"targets": ["h.1", "head"], "step_interval": 3, "ops": ["max", "mean"],
                    "kinds": {"moments": true, "weight_grad": true, "param": false}}"#;
-    assert_eq!(order(&doors, "/set", body), 3);
+    assert_eq!(order(&addresses, "/set", body), 3);
     training.steps(8);
-    assert_eq!(order(&doors, "/set", r#"{"targets": [], "kinds": {"weight_grad": false}}"#), 11);
+    assert_eq!(order(&addresses, "/set", r#"{"targets": [], "kinds": {"weight_grad": false}}"#), 11);
     training.steps(5);
     let directory = training.directory();
     training.finish();
@@ -68,11 +68,11 @@ fn targets_interval_statistics_and_kinds_change_at_one_step() {
 fn a_window_that_is_set_counts_from_the_switch() {
     let base = tempfile::tempdir().unwrap();
     let mut training = Training::start(base.path(), &CONFIG.replacen('{', r#"{"collect_times": 2, "#, 1));
-    let doors = training.doors();
+    let addresses = training.addresses();
     training.steps(5);
-    assert_eq!(order(&doors, "/set", r#"{"collect_times": 3, "step_interval": 2, "stop_step": 9}"#), 6);
+    assert_eq!(order(&addresses, "/set", r#"{"collect_times": 3, "step_interval": 2, "stop_step": 9}"#), 6);
     training.steps(6);
-    assert_eq!(order(&doors, "/set", r#"{"stop_step": null, "start_step": 13}"#), 12);
+    assert_eq!(order(&addresses, "/set", r#"{"stop_step": null, "start_step": 13}"#), 12);
     training.steps(5);
     let directory = training.directory();
     training.finish();
@@ -83,14 +83,14 @@ fn a_window_that_is_set_counts_from_the_switch() {
 fn orders_given_in_a_row_are_obeyed_in_that_order() {
     let base = tempfile::tempdir().unwrap();
     let mut training = Training::start(base.path(), CONFIG);
-    let doors = training.doors();
+    let addresses = training.addresses();
     let ids: Vec<u64> = ["/pause", "/resume", "/pause", "/resume", "/pause"]
         .iter()
-        .map(|path| doors.post(path, "").body["id"].as_u64().unwrap())
+        .map(|path| addresses.post(path, "").body["id"].as_u64().unwrap())
         .collect();
     let mut last = 0;
     for &id in &ids {
-        let change = wait_for_change(&doors, id, |change| change["step"].is_u64());
+        let change = wait_for_change(&addresses, id, |change| change["step"].is_u64());
         let step = change["step"].as_u64().unwrap();
         assert!(step > last, "{step} after {last}");
         last = step;
@@ -107,9 +107,9 @@ fn orders_given_in_a_row_are_obeyed_in_that_order() {
 fn flush_answers_when_everything_is_on_disk() {
     let base = tempfile::tempdir().unwrap();
     let mut training = Training::start(base.path(), CONFIG);
-    let doors = training.doors();
+    let addresses = training.addresses();
     training.steps(20);
-    let answer = doors.post("/flush", "");
+    let answer = addresses.post("/flush", "");
     assert_eq!((answer.code, answer.body["records"].as_u64()), (200, Some(80)));
     assert_eq!(steps_of(&training.directory(), Kind::GradReduced), (0..20).collect::<Vec<u64>>());
     training.finish();
@@ -119,10 +119,10 @@ fn flush_answers_when_everything_is_on_disk() {
 fn status_says_what_is_measured_and_what_became_of_it() {
     let base = tempfile::tempdir().unwrap();
     let mut training = Training::start(base.path(), CONFIG);
-    let doors = training.doors();
+    let addresses = training.addresses();
     training.steps(5);
-    doors.post("/flush", "");
-    let status = doors.get("/status").body;
+    addresses.post("/flush", "");
+    let status = addresses.get("/status").body;
     for (pointer, expected) in [
         ("/step", Value::from(5)),
         ("/rank", Value::from(0)),
@@ -139,11 +139,11 @@ fn status_says_what_is_measured_and_what_became_of_it() {
         ("/queues/csv/waiting", Value::from(0)),
         ("/queues/worker/capacity", Value::from(4096)),
         ("/cost/sampling_ratio", Value::from(1.0)),
-        ("/whereabouts/csv/0", Value::from(training.directory().display().to_string())),
+        ("/locations/csv/0", Value::from(training.directory().display().to_string())),
     ] {
         assert_eq!(status.pointer(pointer), Some(&expected), "{pointer} in {status:#}");
     }
-    let over_http = doors.over_http(&request("GET", "/status", &[&doors.host(), &doors.bearer()], ""));
+    let over_http = addresses.over_http(&request("GET", "/status", &[&addresses.host(), &addresses.bearer()], ""));
     assert_eq!((over_http.code, &over_http.body["step"]), (200, &status["step"]));
     training.finish();
 }
@@ -152,9 +152,9 @@ fn status_says_what_is_measured_and_what_became_of_it() {
 fn everything_is_gone_after_the_end_but_the_measurements() {
     let base = tempfile::tempdir().unwrap();
     let mut training = Training::start(base.path(), CONFIG);
-    let doors = training.doors();
+    let addresses = training.addresses();
     training.step();
     training.finish();
-    assert!(!doors.socket.exists());
-    assert!(std::net::TcpStream::connect(doors.address.unwrap()).is_err());
+    assert!(!addresses.socket.exists());
+    assert!(std::net::TcpStream::connect(addresses.address.unwrap()).is_err());
 }

@@ -90,14 +90,14 @@ fn train_if_asked() {
     std::process::exit(0);
 }
 
-fn doors(base: &Path) -> ControlAddresses {
+fn addresses(base: &Path) -> ControlAddresses {
     let directory = base.join("control-job");
     wait_until("rank 0", || directory.join("control.json").exists());
     ControlAddresses::of(&directory)
 }
 
-fn change(doors: &ControlAddresses, id: u64) -> Value {
-    let status = doors.get("/status").body;
+fn change(addresses: &ControlAddresses, id: u64) -> Value {
+    let status = addresses.get("/status").body;
     status["changes"].as_array().unwrap().iter().find(|change| change["id"] == id).cloned().unwrap_or_default()
 }
 
@@ -120,15 +120,15 @@ impl Obeyed {
 
 /// Sends an order until every rank obeyed it at the step agreed upon. On a machine busy enough a rank learns of it too late,
 /// or does not answer in time, and says so: then it is sent again. Gives every time it took effect.
-fn order(doors: &ControlAddresses, path: &'static str, body: &'static str) -> Vec<Obeyed> {
+fn order(addresses: &ControlAddresses, path: &'static str, body: &'static str) -> Vec<Obeyed> {
     let deadline = Instant::now() + 2 * PATIENCE;
     let mut obeyed = Vec::new();
     while Instant::now() < deadline {
-        let answer = doors.post(path, body);
+        let answer = addresses.post(path, body);
         assert_eq!(answer.code, 202, "{}", answer.body);
         let id = answer.body["id"].as_u64().unwrap();
-        wait_until("the switch", || matches!(change(doors, id)["stage"].as_str(), Some("switched" | "withdrawn")));
-        let change = change(doors, id);
+        wait_until("the switch", || matches!(change(addresses, id)["stage"].as_str(), Some("switched" | "withdrawn")));
+        let change = change(addresses, id);
         if change["stage"] == "withdrawn" {
             continue;
         }
@@ -182,10 +182,10 @@ fn two_ranks_of_different_speeds_switch_at_the_same_steps_as_their_files_prove()
     let paces = [Duration::from_millis(12), Duration::from_millis(10)];
     let ranks: Vec<Process> =
         (0u32..).zip(paces).map(|(rank, pace)| Process::start(test, rank, 2, base.path(), pace)).collect();
-    let doors = doors(base.path());
+    let addresses = addresses(base.path());
     let mut orders = Vec::new();
     for (path, body) in [("/set", SET), ("/pause", ""), ("/resume", ""), ("/set", NARROW)] {
-        orders.extend(order(&doors, path, body));
+        orders.extend(order(&addresses, path, body));
     }
     ranks.into_iter().for_each(Process::finish);
     for rank in 0..2 {
@@ -211,14 +211,14 @@ fn a_rank_that_is_killed_before_it_answers_makes_the_change_void() {
     let base = tempfile::tempdir().unwrap();
     let pace = Duration::from_millis(10);
     let mut ranks: Vec<Process> = (0..3).map(|rank| Process::start(test, rank, 3, base.path(), pace)).collect();
-    let doors = doors(base.path());
-    order(&doors, "/set", r#"{"eps": 0.5}"#);
+    let addresses = addresses(base.path());
+    order(&addresses, "/set", r#"{"eps": 0.5}"#);
     ranks.remove(1).kill();
-    let id = doors.post("/set", r#"{"step_interval": 1000}"#).body["id"].as_u64().unwrap();
-    wait_until("the withdrawal", || change(&doors, id)["stage"] == "withdrawn");
-    let change = change(&doors, id);
+    let id = addresses.post("/set", r#"{"step_interval": 1000}"#).body["id"].as_u64().unwrap();
+    wait_until("the withdrawal", || change(&addresses, id)["stage"] == "withdrawn");
+    let change = change(&addresses, id);
     assert_eq!(change["why"], "no answer within 20 s from rank 1");
-    assert_eq!(doors.get("/status").body["plan"]["window"]["step_interval"], 1);
+    assert_eq!(addresses.get("/status").body["plan"]["window"]["step_interval"], 1);
     ranks.into_iter().for_each(Process::finish);
     for rank in [0, 2] {
         let steps = steps_of(&run_directory(base.path(), rank), Kind::GradReduced);
@@ -233,8 +233,8 @@ fn a_rank_that_is_started_anew_measures_what_the_others_agreed_upon() {
     let base = tempfile::tempdir().unwrap();
     let pace = Duration::from_millis(10);
     let mut ranks: Vec<Process> = (0..2).map(|rank| Process::start(test, rank, 2, base.path(), pace)).collect();
-    let doors = doors(base.path());
-    let agreed = order(&doors, "/set", SET).pop().unwrap().step;
+    let addresses = addresses(base.path());
+    let agreed = order(&addresses, "/set", SET).pop().unwrap().step;
     let before = run_directories(base.path(), 1);
     ranks.remove(1).kill();
     ranks.push(Process::start(test, 1, 2, base.path(), pace));
@@ -243,7 +243,7 @@ fn a_rank_that_is_started_anew_measures_what_the_others_agreed_upon() {
     let directory = new().unwrap();
     let is_thinned = |pair: &[u64]| pair[1] - pair[0] == 3;
     wait_until("the plan of the others", || steps_with_a_file(&directory).windows(2).any(is_thinned));
-    assert_eq!(doors.get("/status").body["changes"].as_array().unwrap().last().unwrap()["stage"], "switched");
+    assert_eq!(addresses.get("/status").body["changes"].as_array().unwrap().last().unwrap()["stage"], "switched");
     ranks.into_iter().for_each(Process::finish);
     let steps = steps_of(&directory, Kind::GradReduced);
     let first = steps.windows(2).position(is_thinned).unwrap();
@@ -266,7 +266,7 @@ fn two_runs_do_not_meet_in_one_control_directory() {
         second.said()
     );
     let status = ControlAddresses::of(&shared).get("/status").body;
-    assert_eq!(status["whereabouts"]["csv"][0], first.directory().display().to_string());
+    assert_eq!(status["locations"]["csv"][0], first.directory().display().to_string());
     second.finish();
     first.finish();
 }

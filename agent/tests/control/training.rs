@@ -75,15 +75,15 @@ impl Training {
     }
 
     pub(crate) fn directory(&self) -> PathBuf {
-        self.whereabouts("csv")
+        self.locations("csv")
     }
 
-    fn whereabouts(&self, sink: &str) -> PathBuf {
-        let all = self.monitor.whereabouts();
+    fn locations(&self, sink: &str) -> PathBuf {
+        let all = self.monitor.locations();
         all.iter().find(|(name, _)| *name == sink).unwrap().1[0].clone().into()
     }
 
-    pub(crate) fn doors(&self) -> ControlAddresses {
+    pub(crate) fn addresses(&self) -> ControlAddresses {
         ControlAddresses::of(&self.directory())
     }
 
@@ -106,10 +106,10 @@ pub(crate) fn options(base: &Path) -> Options {
 }
 
 /// The state of a change, once `condition` holds.
-pub(crate) fn wait_for_change(doors: &ControlAddresses, id: u64, condition: impl Fn(&Value) -> bool) -> Value {
+pub(crate) fn wait_for_change(addresses: &ControlAddresses, id: u64, condition: impl Fn(&Value) -> bool) -> Value {
     let found = std::cell::RefCell::new(Value::Null);
     wait_until(&format!("change {id}"), || {
-        let status = doors.get("/status").body;
+        let status = addresses.get("/status").body;
         let change = status["changes"].as_array().unwrap().iter().find(|change| change["id"] == id).cloned();
         *found.borrow_mut() = change.unwrap_or_default();
         condition(&found.borrow())

@@ -51,8 +51,8 @@ fn assert_is_genuine(batch: &StepBatch, records: u32, what: &str) {
         assert!(is_same(found, &expected), "{what}: step {step}: {found:?} is not {expected:?}");
     }
     // What was counted when the step ended: its own records are in it, and nothing was lost before.
-    assert_eq!(batch.books.observed, (step + 1) * u64::from(records), "{what}: step {step}");
-    assert_eq!(batch.books.dropped, [0, 0], "{what}: step {step}");
+    assert_eq!(batch.counts.observed, (step + 1) * u64::from(records), "{what}: step {step}");
+    assert_eq!(batch.counts.dropped, [0, 0], "{what}: step {step}");
 }
 
 /// Equal to the last bit: to `==` a NaN differs from itself.

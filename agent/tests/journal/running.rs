@@ -41,13 +41,13 @@ fn run(config: &str, directory: &Path, steps: u64) -> (Report, Vec<String>) {
 }
 
 fn journal_books(report: &Report) -> SinkSnapshot {
-    report.sinks.iter().find(|sink| sink.name == "journal").unwrap().books
+    report.sinks.iter().find(|sink| sink.name == "journal").unwrap().counts
 }
 
 fn journal_of(report: &Report) -> PathBuf {
     let journal = report.sinks.iter().find(|sink| sink.name == "journal").unwrap();
-    assert_eq!(journal.whereabouts.len(), 1);
-    journal.whereabouts[0].clone().into()
+    assert_eq!(journal.locations.len(), 1);
+    journal.locations[0].clone().into()
 }
 
 #[test]
@@ -56,7 +56,8 @@ fn every_record_is_accounted_for_and_the_journal_is_closed_in_order() {
     let config = r#"{"wg_distribution": true, "format": ["csv", "journal"], "journal": {"size_mb": 1}}"#;
     let (report, heard) = run(config, base.path(), 50);
     assert!(heard.iter().all(|notice| notice.contains("NonFinite")), "{heard:?}");
-    let sinks: Vec<_> = report.sinks.iter().map(|sink| (sink.name, sink.books.accepted, sink.books.exported)).collect();
+    let sinks: Vec<_> =
+        report.sinks.iter().map(|sink| (sink.name, sink.counts.accepted, sink.counts.exported)).collect();
     assert_eq!(sinks, [("csv", 150, 150), ("journal", 150, 150)]);
     let path = journal_of(&report);
     assert_eq!(path, run_directory(base.path()).unwrap().join("journal_rank0.tmj"), "beside the CSV files");
@@ -120,8 +121,8 @@ fn a_step_too_large_for_the_journal_counts_as_failed_and_is_said_once() {
     }
     let report = monitor.shutdown();
     assert!(report.balances());
-    let books = report.sinks[0].books;
-    assert_eq!((books.accepted, books.exported, books.failed), (80_006, 6, 80_000));
+    let counts = report.sinks[0].counts;
+    assert_eq!((counts.accepted, counts.exported, counts.failed), (80_006, 6, 80_000));
     let heard = heard.lock().unwrap();
     assert_eq!(heard.len(), 2, "{heard:?}");
     assert!(heard[0].contains("journal: step 1 has ") && heard[0].contains("hint: raise `journal.size_mb`"));
@@ -140,7 +141,7 @@ fn without_a_place_for_the_journal_everything_else_goes_on() {
     let config = format!(r#"{{"wg_distribution": true, "journal": {{"dir": "{}"}}}}"#, dir.display());
     let (report, heard) = run(&config, base.path(), 5);
     assert_eq!(report.sinks.len(), 1);
-    assert_eq!(report.sinks[0].books.exported, 15);
+    assert_eq!(report.sinks[0].counts.exported, 15);
     assert_eq!(heard.len(), 1, "{heard:?}");
     assert!(heard[0].contains("no journal: cannot create the journal `"), "{heard:?}");
     assert!(heard[0].contains("all else continues") && heard[0].contains("`journal.dir`"), "{heard:?}");
@@ -171,9 +172,9 @@ fn a_journal_that_cannot_be_written_any_more_counts_its_losses_and_says_so_once(
     (1..9).for_each(|step| step_once(&monitor, step, 3, 0));
     let report = monitor.shutdown();
     assert!(report.balances(), "{report}");
-    let books = |name| report.sinks.iter().find(|sink| sink.name == name).unwrap().books;
-    assert_eq!((books("journal").exported, books("journal").failed), (3, 24), "{report}");
-    assert_eq!(books("csv").exported, 27, "{report}");
+    let counts = |name| report.sinks.iter().find(|sink| sink.name == name).unwrap().counts;
+    assert_eq!((counts("journal").exported, counts("journal").failed), (3, 24), "{report}");
+    assert_eq!(counts("csv").exported, 27, "{report}");
     let heard = heard.lock().unwrap().join("\n");
     assert_eq!(heard.matches("losses are counted, training continues").count(), 1, "{heard}");
 }
@@ -279,7 +280,7 @@ fn appending_that_takes_too_much_of_the_step_is_said_once_and_left_to_the_journa
     let report = monitor.shutdown();
     assert!(report.balances(), "{report}");
     let delivered = (steps + 10) * u64::from(many);
-    assert_eq!((report.sinks[0].steps.offered, report.sinks[0].books.exported), (10, delivered), "{report}");
+    assert_eq!((report.sinks[0].steps.offered, report.sinks[0].counts.exported), (10, delivered), "{report}");
     let heard = heard.lock().unwrap();
     assert_eq!(heard.len(), 1, "{heard:?}");
     assert!(

@@ -153,8 +153,8 @@ fn end_one_step(monitor: &Monitor, step: u64, records: u32) {
 fn wait_for_files(monitor: &Monitor, most_under_way: u64) {
     let under_way = || {
         let report = monitor.report();
-        let slowest = report.sinks.iter().map(|sink| sink.books.exported + sink.books.failed).min();
-        report.books.offered - slowest.unwrap_or(report.books.offered)
+        let slowest = report.sinks.iter().map(|sink| sink.counts.exported + sink.counts.failed).min();
+        report.counts.offered - slowest.unwrap_or(report.counts.offered)
     };
     while under_way() > most_under_way {
         std::thread::yield_now();

@@ -126,7 +126,7 @@ fn points_are_named_as_the_catalogue_says_and_the_resource_says_who_sent_them() 
     let layer = log.of("training.layer.norm");
     assert!(layer.iter().any(|point| point.label("layer") == "blocks.0" && point.label("scope") == "reduced"));
     let observed = log.of("training.monitor.records.observed").last().unwrap().value;
-    assert_eq!(observed, ended.report.books.observed as f64);
+    assert_eq!(observed, ended.report.counts.observed as f64);
     assert_queues(&log);
     assert_zscores(&log);
 }

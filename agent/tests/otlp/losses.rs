@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, TcpListener};
 
 use crate::receiver::{Log, PROTOCOLS, Receiver, UNHURRIED, is_provisioned};
-use crate::run::{Ended, Run, books};
+use crate::run::{Ended, Run, counts};
 
 /// The end of a run must not wait long for what cannot be sent.
 const SHORT: &str = r#", "shutdown_timeout_ms": 300"#;
@@ -16,7 +16,7 @@ fn otlp(protocol: &str, port: u16, timeout_ms: u64) -> String {
 }
 
 fn assert_abandoned(ended: &Ended) {
-    let otlp = books(&ended.report, "otlp");
+    let otlp = counts(&ended.report, "otlp");
     assert_eq!((otlp.exported, otlp.abandoned), (0, otlp.accepted), "{}", ended.report);
     assert!(ended.notices.contains("data waits in the backlog"), "{}", ended.notices);
     assert!(ended.notices.contains("still queued when the shutdown deadline passed"), "{}", ended.notices);
@@ -51,7 +51,7 @@ fn without_a_journal_the_oldest_steps_make_room_and_are_counted() {
     run.steps(240);
     run.wait_for_notice("the oldest steps are dropped and counted");
     let ended = run.end();
-    let otlp = books(&ended.report, "otlp");
+    let otlp = counts(&ended.report, "otlp");
     assert!(otlp.failed > 0 && otlp.abandoned > 0 && otlp.exported == 0, "{}", ended.report);
 }
 
@@ -76,7 +76,7 @@ fn what_is_refused_is_lost_counted_and_said_once() {
         run.steps(40);
         let ended = run.end();
         receiver.stop();
-        let otlp = books(&ended.report, "otlp");
+        let otlp = counts(&ended.report, "otlp");
         assert_eq!((otlp.exported, otlp.failed), (0, otlp.accepted), "{}", ended.report);
         assert_eq!(ended.notices.matches("refused").count(), 1, "{}", ended.notices);
         assert!(ended.notices.contains(words) && !ended.notices.contains("wr0ng"), "{}", ended.notices);
@@ -98,7 +98,7 @@ fn points_rejected_one_by_one_are_counted_and_said_once() {
         let ended = run.end();
         receiver.stop();
         let log = Log::read(&log);
-        let otlp = books(&ended.report, "otlp");
+        let otlp = counts(&ended.report, "otlp");
         // One point of each request is a record's worth, rounded up.
         assert_eq!(otlp.failed, log.requests.len() as u64, "{}", ended.report);
         assert_eq!(otlp.exported + otlp.failed, otlp.accepted, "{}", ended.report);

@@ -1,7 +1,7 @@
 //! A receiver that goes away and comes back: everything within reach arrives, in order, once.
 
 use crate::receiver::{Door, Log, PATIENT, PROTOCOLS, Receiver, UNHURRIED, is_provisioned, wait_for};
-use crate::run::{Run, books};
+use crate::run::{Run, counts};
 
 fn otlp(protocol: &str, port: u16) -> String {
     format!(r#""endpoint": "http://127.0.0.1:{port}", "protocol": "{protocol}", {PATIENT}"#)
@@ -22,7 +22,7 @@ fn run_through_outage(protocol: &str, attempts: usize, members: &str, more: &str
     receiver.stop();
     run.steps(steps[1]);
     run.wait_for_notice("data waits in the backlog");
-    let waiting = books(&run.report(), "otlp");
+    let waiting = counts(&run.report(), "otlp");
     assert!(waiting.accepted > waiting.exported && waiting.lost() == 0, "{waiting:?}");
     door.wait_for_vain_attempts(attempts);
     let receiver = Receiver::start(protocol, &log, &[]);

@@ -87,8 +87,8 @@ impl Run {
     fn wait_for_csv(&self) {
         crate::receiver::wait_for("the CSV files", || {
             let report = self.monitor.report();
-            let csv = report.sinks.iter().find(|sink| sink.name == "csv").unwrap().books;
-            (csv.exported == report.books.offered).then_some(())
+            let csv = report.sinks.iter().find(|sink| sink.name == "csv").unwrap().counts;
+            (csv.exported == report.counts.offered).then_some(())
         });
     }
 
@@ -105,21 +105,21 @@ impl Run {
         self.notices.lock().unwrap().join("\n")
     }
 
-    /// Ends the run; whatever became of the export, the books balance and the CSV files are whole.
+    /// Ends the run; whatever became of the export, the counts balance and the CSV files are whole.
     pub(crate) fn end(self) -> Ended {
         self.wait_for_csv();
         let report = self.monitor.shutdown();
         assert!(report.balances(), "{report}");
-        let csv = books(&report, "csv");
+        let csv = counts(&report, "csv");
         assert_eq!((csv.exported, csv.lost()), (csv.accepted, 0), "{report}");
         let notices = self.notices();
         Ended { directory: self.directory, steps: self.step, report, notices }
     }
 }
 
-/// One exporter's books.
-pub(crate) fn books(report: &Report, sink: &str) -> trainmon_agent::core::SinkSnapshot {
-    report.sinks.iter().find(|found| found.name == sink).unwrap().books
+/// One exporter's counts.
+pub(crate) fn counts(report: &Report, sink: &str) -> trainmon_agent::core::SinkSnapshot {
+    report.sinks.iter().find(|found| found.name == sink).unwrap().counts
 }
 
 fn record(tensor: TensorId, kind: Kind, seed: f64) -> Record {
@@ -177,7 +177,7 @@ impl Ended {
             assert!(seen.insert(point.identity()), "twice: {point:?}");
         }
         self.assert_values(log);
-        let otlp = books(&self.report, "otlp");
+        let otlp = counts(&self.report, "otlp");
         assert_eq!((otlp.exported, otlp.lost()), (otlp.accepted, 0), "{}", self.report);
     }
 

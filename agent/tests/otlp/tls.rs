@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use crate::receiver::{Log, PATIENT, PROTOCOLS, Receiver, UNHURRIED, is_provisioned};
-use crate::run::{Run, books};
+use crate::run::{Run, counts};
 
 /// PEM files: an authority, and a server and a client it vouches for.
 struct Papers {
@@ -94,7 +94,7 @@ fn a_receiver_nobody_vouches_for_gets_nothing_and_the_user_hears_why() {
         run.steps(20);
         run.wait_for_notice("certificate");
         let ended = run.end();
-        let otlp = books(&ended.report, "otlp");
+        let otlp = counts(&ended.report, "otlp");
         assert_eq!((otlp.exported, otlp.abandoned), (0, otlp.accepted), "{}", ended.report);
         assert!(Log::read(&log).points.is_empty());
     }

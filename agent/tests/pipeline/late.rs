@@ -48,7 +48,7 @@ fn records_that_are_taken_back_leave_those_of_others_and_are_counted() {
     let report = monitor.shutdown();
     assert_eq!(probe.steps(), [(0, 1 + 3)]);
     assert_eq!(probe.0.0.lock().unwrap().micro_steps, [0, 1, 2, 2], "in the order they came in");
-    assert_eq!(report.books.not_sampled, 2 + 3);
+    assert_eq!(report.counts.not_sampled, 2 + 3);
     assert!(report.balances());
 }
 
@@ -214,6 +214,6 @@ fn a_reading_that_comes_far_too_late_is_counted_not_misplaced() {
     drop(pending);
     let report = monitor.shutdown();
     assert_eq!(probe.steps(), (0..10).map(|step| (step, 1)).collect::<Vec<_>>());
-    assert_eq!(report.books.not_sampled, 1);
+    assert_eq!(report.counts.not_sampled, 1);
     assert!(report.balances());
 }

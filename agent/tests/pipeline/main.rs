@@ -36,7 +36,7 @@ fn every_step_arrives_in_order_and_the_books_balance() {
     let report = monitor.shutdown();
     assert_eq!(probe.steps(), (0..50).map(|step| (step, 1)).collect::<Vec<_>>());
     assert!(report.balances(), "{report:?}");
-    assert_eq!((report.books.observed, report.lost(), report.next_step), (50, 0, Step(50)));
+    assert_eq!((report.counts.observed, report.lost(), report.next_step), (50, 0, Step(50)));
 }
 
 #[test]
@@ -54,9 +54,9 @@ fn a_stalled_exporter_never_blocks_a_step_and_every_loss_is_counted() {
     probe.set(|state| state.closed = false);
     let report = monitor.shutdown();
     assert!(report.balances(), "{report:?}");
-    assert_eq!(report.books.observed, 100);
+    assert_eq!(report.counts.observed, 100);
     assert!(report.lost() >= 90, "{report:?}");
-    assert_eq!(report.sinks[0].books.exported + report.lost(), 100);
+    assert_eq!(report.sinks[0].counts.exported + report.lost(), 100);
 }
 
 #[test]
@@ -67,18 +67,18 @@ fn a_failing_exporter_speaks_once_and_again_when_it_recovers() {
     probe.set(|state| state.mood = Mood::Fail);
     for failed in 1..=3 {
         one_step(&monitor, tensor);
-        wait_for(|| monitor.report().sinks[0].books.failed == failed);
+        wait_for(|| monitor.report().sinks[0].counts.failed == failed);
     }
     // Another kind of failure is told too, once, whatever order they come in.
     for (mood, failed) in [(Mood::Overflow, 4), (Mood::Fail, 5), (Mood::Overflow, 6)] {
         probe.set(|state| state.mood = mood);
         one_step(&monitor, tensor);
-        wait_for(|| monitor.report().sinks[0].books.failed == failed);
+        wait_for(|| monitor.report().sinks[0].counts.failed == failed);
     }
     probe.set(|state| state.mood = Mood::Work);
     one_step(&monitor, tensor);
     let report = monitor.shutdown();
-    assert_eq!((report.sinks[0].books.failed, report.sinks[0].books.exported), (6, 1));
+    assert_eq!((report.sinks[0].counts.failed, report.sinks[0].counts.exported), (6, 1));
     assert!(report.balances());
     assert_eq!((heard.containing("cannot write `probe`"), heard.containing("works again; 6 records")), (1, 1));
     assert_eq!(heard.containing("tags beyond the limit of 1: 2"), 1);
@@ -91,7 +91,7 @@ fn an_exporter_that_panics_loses_its_batch_only() {
     let tensor = monitor.register("fc.weight", 0);
     probe.set(|state| state.mood = Mood::Panic);
     one_step(&monitor, tensor);
-    wait_for(|| monitor.report().sinks[0].books.failed == 1);
+    wait_for(|| monitor.report().sinks[0].counts.failed == 1);
     probe.set(|state| state.mood = Mood::Work);
     one_step(&monitor, tensor);
     let report = monitor.shutdown();
@@ -117,7 +117,7 @@ fn the_window_stops_the_measuring_and_says_so_in_the_books() {
     let measured: Vec<u64> =
         probe.steps().into_iter().filter(|(_, records)| *records > 0).map(|(step, _)| step).collect();
     assert_eq!(measured, [1, 3]);
-    assert_eq!((report.books.observed, report.books.not_sampled, report.books.offered), (8, 6, 2));
+    assert_eq!((report.counts.observed, report.counts.not_sampled, report.counts.offered), (8, 6, 2));
     assert_eq!(report.cost.bytes_read, 16, "a step outside the window reads no tensor");
 }
 
@@ -128,7 +128,7 @@ fn a_rank_that_is_not_listed_measures_nothing() {
     let tensor = monitor.register("fc.weight", 0);
     one_step(&monitor, tensor);
     let report = monitor.shutdown();
-    assert_eq!((report.books.not_sampled, report.books.offered, report.cost.bytes_read), (1, 0, 0));
+    assert_eq!((report.counts.not_sampled, report.counts.offered, report.cost.bytes_read), (1, 0, 0));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_step_that_never_ended_is_counted_as_not_sampled() {
     let data = [1.0f32];
     monitor.observe(tensor, Kind::GradReduced, MicroStep(0), &TensorView::from_slice(&data, &[1]).unwrap());
     let report = monitor.shutdown();
-    assert_eq!((report.books.offered, report.books.not_sampled), (1, 1));
+    assert_eq!((report.counts.offered, report.counts.not_sampled), (1, 1));
     assert!(report.balances());
     // After the shutdown nothing is measured any more, and nothing breaks.
     one_step(&monitor, tensor);
@@ -159,7 +159,7 @@ fn a_step_that_never_ends_is_bounded_and_says_so_once() {
     }
     monitor.end_step(StepFacts::default());
     let report = monitor.shutdown();
-    assert_eq!((report.books.observed, report.books.not_sampled), (MOST + 10, 10));
+    assert_eq!((report.counts.observed, report.counts.not_sampled), (MOST + 10, 10));
     assert!(report.balances());
     assert_eq!(heard.containing("end each step with `Watch::step`"), 1);
 }
@@ -175,7 +175,7 @@ fn a_skipped_step_keeps_its_number_and_its_readings_are_discarded() {
     one_step(&monitor, tensor);
     let report = monitor.shutdown();
     assert_eq!(probe.steps(), [(0, 1)]);
-    assert_eq!((report.books.observed, report.books.not_sampled, report.next_step), (2, 1, Step(1)));
+    assert_eq!((report.counts.observed, report.counts.not_sampled, report.next_step), (2, 1, Step(1)));
     assert!(report.balances());
 }
 
@@ -201,7 +201,7 @@ fn unsupported_tensors_are_counted_and_named_once() {
         monitor.end_step(StepFacts::default());
     }
     let report = monitor.shutdown();
-    assert_eq!((report.books.observed, report.books.not_sampled), (5, 5));
+    assert_eq!((report.counts.observed, report.counts.not_sampled), (5, 5));
     assert_eq!(heard.containing("`embedding.weight` is not measured: its layout is sparse"), 1);
 }
 

@@ -115,8 +115,8 @@ fn what_is_not_measured_is_not_looked_for_and_what_is_not_there_is_counted() {
     assert!(meter.measure::<&Tensor, _>(Shown::new(label), || Err("it is sparse")).is_none());
     assert!(meter.measure(Shown { factor: f64::NAN, ..Shown::new(label) }, || tensor.find()).is_none());
     assert_eq!((heard.containing("it is sparse"), heard.containing("not a finite number above 0")), (1, 1));
-    let books = meter.monitor().report().books;
-    assert_eq!((books.observed, books.not_sampled), (3, 2), "a record without a reading, and two that are none");
+    let counts = meter.monitor().report().counts;
+    assert_eq!((counts.observed, counts.not_sampled), (3, 2), "a record without a reading, and two that are none");
     assert!(meter.monitor().shutdown().balances());
 }
 
@@ -126,7 +126,7 @@ fn a_copy_is_of_its_step_alone() {
     let tensor_id = monitor.register("fc.weight", 0);
     let meter = Meter::new(monitor);
     let mut tensor = Tensor::new(vec![3.0, 4.0]);
-    let recorded = || meter.monitor().report().books.observed;
+    let recorded = || meter.monitor().report().counts.observed;
     meter.keep_copy(tensor_id, || tensor.find());
     tensor.data[0] = 4.0;
     meter.measure_change(tensor_id, || tensor.find());

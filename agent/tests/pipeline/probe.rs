@@ -86,7 +86,7 @@ impl Exporter for Probe {
         Ok(())
     }
 
-    fn whereabouts(&self) -> Vec<String> {
+    fn locations(&self) -> Vec<String> {
         vec!["a test".to_owned()]
     }
 }

@@ -21,9 +21,9 @@ fn an_exporter_that_never_returns_is_left_behind_at_the_deadline() {
     }
     let report = monitor.shutdown();
     assert!(report.balances(), "{report:?}");
-    assert_eq!(report.sinks[0].books.abandoned, 4);
+    assert_eq!(report.sinks[0].counts.abandoned, 4);
     assert_eq!(heard.containing("4 records were still queued"), 1);
-    // Set free afterwards, it must not change the closed books.
+    // Set free afterwards, it must not change the closed counts.
     probe.set(|state| state.closed = false);
     probe.wait_until(|state| !state.steps.is_empty());
     assert!(monitor.report().balances());
@@ -58,16 +58,16 @@ fn a_worker_that_never_comes_back_leaves_balanced_books() {
     }
     let report = monitor.shutdown();
     assert!(report.balances(), "{report:?}");
-    let sink = report.sinks[0].books;
-    assert_eq!(sink.accepted, report.books.accepted, "what the worker never took counts as well: {report:?}");
+    let sink = report.sinks[0].counts;
+    assert_eq!(sink.accepted, report.counts.accepted, "what the worker never took counts as well: {report:?}");
     assert!(sink.abandoned >= 3 && sink.exported == 0, "{report:?}");
     let told = said.lock().unwrap().iter().filter(|text| text.contains("the worker thread did not finish")).count();
     assert_eq!(told, 1);
-    // Set free afterwards, neither changes the closed books.
+    // Set free afterwards, neither changes the closed counts.
     gate.set(|state| state.closed = false);
     probe.set(|state| state.closed = false);
     probe.wait_until(|state| !state.steps.is_empty());
-    assert_eq!(monitor.report().sinks[0].books, sink);
+    assert_eq!(monitor.report().sinks[0].counts, sink);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn after_the_shutdown_nothing_is_measured_and_the_books_stay_closed() {
     assert!(monitor.observe(tensor, Kind::GradReduced, MicroStep(0), &view).is_none());
     let later = monitor.report();
     assert!(later.balances(), "{later:?}");
-    assert_eq!((later.next_step, later.books.offered), (closed.next_step, closed.books.offered));
+    assert_eq!((later.next_step, later.counts.offered), (closed.next_step, closed.counts.offered));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_stalled_exporter_takes_no_time_from_the_others_at_shutdown() {
     }
     let report = monitor.shutdown();
     healthy.wait_until(|state| state.is_shut_down);
-    assert_eq!((report.sinks[0].books.abandoned, report.sinks[1].books.exported), (4, 4));
+    assert_eq!((report.sinks[0].counts.abandoned, report.sinks[1].counts.exported), (4, 4));
     assert!(report.balances(), "{report:?}");
     stalled.set(|state| state.closed = false);
 }

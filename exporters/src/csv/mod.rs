@@ -257,7 +257,7 @@ impl Exporter for CsvExporter {
         Ok(())
     }
 
-    fn whereabouts(&self) -> Vec<String> {
+    fn locations(&self) -> Vec<String> {
         vec![self.directory.display().to_string()]
     }
 }

@@ -9,7 +9,7 @@ use std::io;
 use std::path::PathBuf;
 
 use serde_json::json;
-use trainmon_run_files::{IN_THE_MAKING, TableName, file_name, interval_of, read_left_out, thin};
+use trainmon_run_files::{TEMPORARY, TableName, file_name, interval_of, read_left_out, thin};
 
 /// The record of thinned steps in the rank's directory.
 pub(super) const TOLD_IN: &str = "thinned.json";
@@ -118,8 +118,8 @@ impl Thinning {
         let of_range = |(&(first, last), done): (&(u64, u64), &Done)| json!({ "first_step": first, "last_step": last, "one_step_in": done.every() });
         let told: Vec<_> = self.done.iter().map(of_range).collect();
         let (path, text) = (self.directory.join(TOLD_IN), format!("{:#}\n", json!({ "thinned": told })));
-        let in_the_making = path.with_extension(IN_THE_MAKING);
-        fs::write(&in_the_making, text).and_then(|()| fs::rename(&in_the_making, path))
+        let temporary = path.with_extension(TEMPORARY);
+        fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, path))
     }
 }
 

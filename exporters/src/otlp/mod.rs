@@ -70,7 +70,7 @@ pub struct OtlpExporter {
     logs: Option<Arc<Waiting>>,
     envelope: Envelope,
     stage: watch::Sender<Stage>,
-    whereabouts: Vec<String>,
+    locations: Vec<String>,
     /// The parts of the sender, until it starts.
     prepared: Option<Prepared>,
     running: Option<Running>,
@@ -148,7 +148,7 @@ impl OtlpExporter {
             logs: logs.is_some().then(|| Arc::new(Waiting::new(LOGS_BYTES))),
             envelope,
             stage: watch::Sender::new(Stage::Open),
-            whereabouts: [Some(&metrics), logs.as_ref()]
+            locations: [Some(&metrics), logs.as_ref()]
                 .into_iter()
                 .flatten()
                 .map(|(settings, _)| settings.printable_address())
@@ -289,8 +289,8 @@ impl Exporter for OtlpExporter {
         Ok(())
     }
 
-    fn whereabouts(&self) -> Vec<String> {
-        self.whereabouts.clone()
+    fn locations(&self) -> Vec<String> {
+        self.locations.clone()
     }
 }
 

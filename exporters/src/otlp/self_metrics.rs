@@ -69,15 +69,15 @@ fn push_queues(points: &mut Points, times: Times, worker: &QueueGauge, sinks: &[
 }
 
 fn push_alerts(points: &mut Points, times: Times, step: Step, alerts: &AlertTotals) {
-    let book = alerts.snapshot();
+    let totals = alerts.snapshot();
     for rule in AlertRule::ALL {
-        points.sum(&ALERTS, times, vec![text("rule", rule.name())], book.findings_of(rule));
+        points.sum(&ALERTS, times, vec![text("rule", rule.name())], totals.findings_of(rule));
     }
     for (metric, total) in [
-        (&GRAD_NORM_SPIKES, book.grad_norm_spikes),
-        (&UPDATE_NORM_SPIKES, book.update_norm_spikes),
-        (&ALERTS_LOST, book.lost),
-        (&ALERT_OVERFLOW, book.series_overflow),
+        (&GRAD_NORM_SPIKES, totals.grad_norm_spikes),
+        (&UPDATE_NORM_SPIKES, totals.update_norm_spikes),
+        (&ALERTS_LOST, totals.lost),
+        (&ALERT_OVERFLOW, totals.series_overflow),
     ] {
         points.sum(metric, times, Vec::new(), total);
     }
@@ -88,7 +88,7 @@ fn push_alerts(points: &mut Points, times: Times, step: Step, alerts: &AlertTota
             [("rule", rule.name().to_owned()), ("signal", signal), ("layer", layer), ("tensor_name", name)];
         points.gauge(&ALERT_FIRST_MOVE, times.now, attributes.map(|(key, value)| text(key, value)).to_vec(), value);
     }
-    if let Some(zscore) = book.grad_norm_zscore_of(step) {
+    if let Some(zscore) = totals.grad_norm_zscore_of(step) {
         points.gauge(&GRAD_NORM_ZSCORE, times.now, Vec::new(), Value::AsDouble(zscore));
     }
 }
@@ -96,18 +96,18 @@ fn push_alerts(points: &mut Points, times: Times, step: Step, alerts: &AlertTota
 fn push_collectives(points: &mut Points, times: Times, all: &[Arc<CollectiveSeries>]) {
     let attributes =
         |series: &CollectiveSeries| vec![text("op", series.op().name()), text("process_group", series.group())];
-    let books: Vec<_> = all.iter().map(|series| (series, series.summary())).collect();
-    for (series, book) in &books {
-        points.sum(&COLLECTIVE_OPERATIONS, times, attributes(series), book.started);
+    let counts: Vec<_> = all.iter().map(|series| (series, series.summary())).collect();
+    for (series, totals) in &counts {
+        points.sum(&COLLECTIVE_OPERATIONS, times, attributes(series), totals.started);
     }
-    for (series, book) in &books {
-        points.sum(&COLLECTIVE_FAILURES, times, attributes(series), book.failed);
+    for (series, totals) in &counts {
+        points.sum(&COLLECTIVE_FAILURES, times, attributes(series), totals.failed);
     }
-    for (series, book) in &books {
-        points.sum(&COLLECTIVE_PAYLOAD, times, attributes(series), book.bytes);
+    for (series, totals) in &counts {
+        points.sum(&COLLECTIVE_PAYLOAD, times, attributes(series), totals.bytes);
     }
-    for (series, book) in &books {
-        let waited = book.waited.as_secs_f64();
+    for (series, totals) in &counts {
+        let waited = totals.waited.as_secs_f64();
         points.sum_of_seconds(&COLLECTIVE_WAITED, times, attributes(series), waited);
     }
     for series in all {
@@ -141,26 +141,26 @@ fn push_stragglers(points: &mut Points, times: Times, stragglers: &[Straggler]) 
 }
 
 fn push_records(points: &mut Points, times: Times, batch: &StepBatch, sinks: &[SinkSource]) {
-    let books = &batch.books;
+    let counts = &batch.counts;
     let sinks: Vec<_> = sinks.iter().map(|sink| (sink.name, sink.ledger.snapshot())).collect();
     let of = |sink: &str| vec![text("sink", sink)];
-    points.sum(&RECORDS_OBSERVED, times, Vec::new(), books.observed);
-    points.sum(&RECORDS_NOT_SAMPLED, times, Vec::new(), books.not_sampled);
-    points.sum(&RECORDS_ACCEPTED, times, of(WORKER), books.accepted);
-    for (name, books) in &sinks {
-        points.sum(&RECORDS_ACCEPTED, times, of(name), books.accepted);
+    points.sum(&RECORDS_OBSERVED, times, Vec::new(), counts.observed);
+    points.sum(&RECORDS_NOT_SAMPLED, times, Vec::new(), counts.not_sampled);
+    points.sum(&RECORDS_ACCEPTED, times, of(WORKER), counts.accepted);
+    for (name, counts) in &sinks {
+        points.sum(&RECORDS_ACCEPTED, times, of(name), counts.accepted);
     }
-    for (name, books) in &sinks {
-        points.sum(&RECORDS_EXPORTED, times, of(name), books.exported);
+    for (name, counts) in &sinks {
+        points.sum(&RECORDS_EXPORTED, times, of(name), counts.exported);
     }
     let lost = |sink: &str, reason: &str| vec![text("sink", sink), text("reason", reason)];
     for reason in DropReason::ALL {
-        points.sum(&RECORDS_DROPPED, times, lost(WORKER, reason.name()), books.dropped[reason as usize]);
+        points.sum(&RECORDS_DROPPED, times, lost(WORKER, reason.name()), counts.dropped[reason as usize]);
     }
-    for (name, books) in &sinks {
-        points.sum(&RECORDS_DROPPED, times, lost(name, DropReason::QueueFull.name()), books.dropped);
-        points.sum(&RECORDS_DROPPED, times, lost(name, "failed"), books.failed);
-        points.sum(&RECORDS_DROPPED, times, lost(name, "abandoned"), books.abandoned);
+    for (name, counts) in &sinks {
+        points.sum(&RECORDS_DROPPED, times, lost(name, DropReason::QueueFull.name()), counts.dropped);
+        points.sum(&RECORDS_DROPPED, times, lost(name, "failed"), counts.failed);
+        points.sum(&RECORDS_DROPPED, times, lost(name, "abandoned"), counts.abandoned);
     }
 }
 
@@ -178,14 +178,14 @@ mod tests {
 
     #[test]
     fn a_collectives_buckets_stand_for_themselves_and_add_up() {
-        let book = CollectiveTotals::default();
-        let series = book.series(CollectiveOp::AllReduce, "dp");
+        let totals = CollectiveTotals::default();
+        let series = totals.series(CollectiveOp::AllReduce, "dp");
         for duration in [Duration::from_micros(300), Duration::from_micros(400), Duration::from_mins(2)] {
             series.start(1024);
             series.finish(duration, duration);
         }
         let mut points = Points::default();
-        push_collectives(&mut points, Times { start: 1, now: 2 }, &book.all());
+        push_collectives(&mut points, Times { start: 1, now: 2 }, &totals.all());
         let metrics = points.into_metrics();
         let names: Vec<&str> = metrics.iter().map(|metric| metric.name.as_str()).collect();
         assert_eq!(names.len(), 6, "{names:?}");
@@ -200,8 +200,8 @@ mod tests {
 
     #[test]
     fn a_collectives_quantiles_are_its_durations() {
-        let book = CollectiveTotals::default();
-        let series = book.series(CollectiveOp::AllReduce, "dp");
+        let totals = CollectiveTotals::default();
+        let series = totals.series(CollectiveOp::AllReduce, "dp");
         // Of a hundred 89 take 300 us, 10 take 400, one two minutes.
         for number in 0..100 {
             let micros = if number < 89 { 300 } else { 400 };
@@ -210,7 +210,7 @@ mod tests {
             series.finish(duration, duration);
         }
         let mut points = Points::default();
-        push_collectives(&mut points, Times { start: 1, now: 2 }, &book.all());
+        push_collectives(&mut points, Times { start: 1, now: 2 }, &totals.all());
         let metrics = points.into_metrics();
         let metric = metrics.iter().find(|metric| metric.name == COLLECTIVE_QUANTILE.otel_name).unwrap();
         let Some(Data::Gauge(gauge)) = &metric.data else { panic!("{metric:?}") };
@@ -265,19 +265,19 @@ mod tests {
 
     #[test]
     fn a_zscore_is_sent_with_the_step_it_is_of_and_with_no_other() {
-        let book = AlertTotals::default();
+        let totals = AlertTotals::default();
         let sent = |step: u64| {
             let mut points = Points::default();
-            push_alerts(&mut points, Times { start: 1, now: 7 }, Step(step), &book);
+            push_alerts(&mut points, Times { start: 1, now: 7 }, Step(step), &totals);
             gauges(points)
         };
         assert_eq!(sent(4), []);
-        book.set_grad_norm_zscore(Step(5), 2.5);
+        totals.set_grad_norm_zscore(Step(5), 2.5);
         assert_eq!(sent(4), [], "the alerts are a step ahead");
         let of_step = ("training.grad.norm.zscore".to_owned(), None, Some(Value::AsDouble(2.5)), 7);
         assert_eq!(sent(5), [of_step]);
         assert_eq!(sent(6), [], "this step has none");
-        book.set_grad_norm_zscore(Step(7), f64::NAN);
+        totals.set_grad_norm_zscore(Step(7), f64::NAN);
         assert_eq!(sent(7), []);
     }
 
@@ -290,10 +290,10 @@ mod tests {
             "moved_first": {"step": 299, "signal": "grad", "layer": "h.1", "tensor": "h.1.w", "value": "NaN", "expected": 1.0,
                 "before_reduction": true},
         });
-        let book = AlertTotals::default();
-        book.marks().take(&serde_json::from_value(alert).unwrap(), Instant::now());
+        let totals = AlertTotals::default();
+        totals.marks().take(&serde_json::from_value(alert).unwrap(), Instant::now());
         let mut points = Points::default();
-        push_alerts(&mut points, Times { start: 1, now: 7 }, Step(301), &book);
+        push_alerts(&mut points, Times { start: 1, now: 7 }, Step(301), &totals);
         let sent = points.into_metrics().into_iter().find(|metric| metric.name == "training.alert.first_move").unwrap();
         let Some(Data::Gauge(gauge)) = sent.data else { panic!("{:?}", sent.data) };
         let expected = [

@@ -297,14 +297,14 @@ pub(crate) fn start(
 /// Runs the senders until they end. If one panics, its payloads are lost, counted and reported.
 async fn run_all(senders: Vec<SignalSender>) {
     let mut running = JoinSet::new();
-    let mut heirs = HashMap::new();
+    let mut senders_by_task = HashMap::new();
     for sender in senders {
-        let heir = (sender.settings.signal, Arc::clone(&sender.waiting), Arc::clone(&sender.settlement));
-        heirs.insert(running.spawn(sender.run()).id(), heir);
+        let shared = (sender.settings.signal, Arc::clone(&sender.waiting), Arc::clone(&sender.settlement));
+        senders_by_task.insert(running.spawn(sender.run()).id(), shared);
     }
     while let Some(ended) = running.join_next_with_id().await {
         let Err(ended) = ended else { continue };
-        if let Some((signal, waiting, settlement)) = heirs.remove(&ended.id()) {
+        if let Some((signal, waiting, settlement)) = senders_by_task.remove(&ended.id()) {
             signal.settle(&*settlement, 0, waiting.close());
             Status::broken(&*settlement, signal.name());
         }

@@ -21,7 +21,7 @@ const MOST_RANKS: usize = 16;
 pub(super) fn push_groups(page: &mut String, groups: &[Arc<ProcessGroup>], stragglers: &[Straggler]) -> usize {
     if !groups.is_empty() {
         let of = |group: &Arc<ProcessGroup>| {
-            let (role, ranks) = (group.role.as_deref().unwrap_or_default(), told_ranks(group));
+            let (role, ranks) = (group.role.as_deref().unwrap_or_default(), ranks_text(group));
             let labels = label_text(&[("process_group", &group.name), ("role", role), ("ranks", &ranks)]);
             (labels, f64::from(group.size))
         };
@@ -36,7 +36,7 @@ pub(super) fn push_groups(page: &mut String, groups: &[Arc<ProcessGroup>], strag
 }
 
 /// `0 1 2`; for a large group, the first, the last and the number.
-fn told_ranks(group: &ProcessGroup) -> String {
+fn ranks_text(group: &ProcessGroup) -> String {
     let ranks = &group.ranks;
     match (ranks.first(), ranks.last()) {
         (Some(first), Some(last)) if ranks.len() > MOST_RANKS => format!("{first} ... {last} ({})", ranks.len()),

@@ -140,7 +140,7 @@ impl Exporter for PrometheusExporter {
         removed
     }
 
-    fn whereabouts(&self) -> Vec<String> {
+    fn locations(&self) -> Vec<String> {
         let target = target(self.address(), &self.page_source.host);
         let mut lines = Vec::new();
         if self.history.is_some() {

@@ -79,8 +79,8 @@ impl PageSource {
     /// Writes the collective operations, which appear as the training uses them. Returns the number of samples that fit
     /// into `room`.
     fn push_collectives(&self, page: &mut String, room: usize) -> usize {
-        let book = &self.sources.collectives;
-        let (all, groups, stragglers) = (book.all(), book.groups(), book.stragglers());
+        let totals = &self.sources.collectives;
+        let (all, groups, stragglers) = (totals.all(), totals.groups(), totals.stragglers());
         let fitting = all.len().min(room / SAMPLES_PER_SERIES);
         push_collectives(page, &all[..fitting]);
         self.counters.add_overflow(((all.len() - fitting) * SAMPLES_PER_SERIES) as u64);
@@ -94,23 +94,23 @@ impl PageSource {
 
     fn push_record_counts(&self, page: &mut String) {
         let Sources { ledger, worker_queue, sinks, journal, statistics: _, overhead_budget: _, .. } = &self.sources;
-        let books = ledger.snapshot();
+        let counts = ledger.snapshot();
         let sinks: Vec<_> = sinks.iter().map(|sink| (sink.name, sink.ledger.snapshot(), &sink.queue)).collect();
         let of = |sink: &str| label_text(&[("sink", sink)]);
-        push_single(page, &RECORDS_OBSERVED, books.observed as f64);
-        push_single(page, &RECORDS_NOT_SAMPLED, books.not_sampled as f64);
-        let accepted = sinks.iter().map(|(name, books, _)| (of(name), books.accepted as f64));
-        push_family(page, &RECORDS_ACCEPTED, accepted.chain([(of(WORKER), books.accepted as f64)]));
-        push_family(page, &RECORDS_EXPORTED, sinks.iter().map(|(name, books, _)| (of(name), books.exported as f64)));
+        push_single(page, &RECORDS_OBSERVED, counts.observed as f64);
+        push_single(page, &RECORDS_NOT_SAMPLED, counts.not_sampled as f64);
+        let accepted = sinks.iter().map(|(name, counts, _)| (of(name), counts.accepted as f64));
+        push_family(page, &RECORDS_ACCEPTED, accepted.chain([(of(WORKER), counts.accepted as f64)]));
+        push_family(page, &RECORDS_EXPORTED, sinks.iter().map(|(name, counts, _)| (of(name), counts.exported as f64)));
         let lost = |sink: &str, reason: &str, records: u64| {
             (label_text(&[("sink", sink), ("reason", reason)]), records as f64)
         };
-        let by_worker = DropReason::ALL.into_iter().map(|why| lost(WORKER, why.name(), books.dropped[why as usize]));
-        let by_sinks = sinks.iter().flat_map(|(name, books, _)| {
+        let by_worker = DropReason::ALL.into_iter().map(|why| lost(WORKER, why.name(), counts.dropped[why as usize]));
+        let by_sinks = sinks.iter().flat_map(|(name, counts, _)| {
             [
-                lost(name, DropReason::QueueFull.name(), books.dropped),
-                lost(name, "failed", books.failed),
-                lost(name, "abandoned", books.abandoned),
+                lost(name, DropReason::QueueFull.name(), counts.dropped),
+                lost(name, "failed", counts.failed),
+                lost(name, "abandoned", counts.abandoned),
             ]
         });
         push_family(page, &RECORDS_DROPPED, by_worker.chain(by_sinks));
@@ -124,12 +124,12 @@ impl PageSource {
     }
 
     fn push_alerts(&self, page: &mut String, now: Instant) {
-        let book = self.sources.alerts.snapshot();
-        let of_rule = |rule: AlertRule| (label_text(&[("rule", rule.name())]), book.findings_of(rule) as f64);
+        let totals = self.sources.alerts.snapshot();
+        let of_rule = |rule: AlertRule| (label_text(&[("rule", rule.name())]), totals.findings_of(rule) as f64);
         push_family(page, &ALERTS, AlertRule::ALL.map(of_rule));
-        push_single(page, &GRAD_NORM_SPIKES, book.grad_norm_spikes as f64);
-        push_single(page, &UPDATE_NORM_SPIKES, book.update_norm_spikes as f64);
-        if let Some((_, zscore)) = book.grad_norm_zscore.filter(|(_, zscore)| !zscore.is_nan()) {
+        push_single(page, &GRAD_NORM_SPIKES, totals.grad_norm_spikes as f64);
+        push_single(page, &UPDATE_NORM_SPIKES, totals.update_norm_spikes as f64);
+        if let Some((_, zscore)) = totals.grad_norm_zscore.filter(|(_, zscore)| !zscore.is_nan()) {
             push_single(page, &GRAD_NORM_ZSCORE, zscore);
         }
         let marks = self.sources.alerts.marks().now(now);
@@ -141,14 +141,14 @@ impl PageSource {
         if !marks.is_empty() {
             push_family(page, &ALERT_FIRST_MOVE, marks.iter().map(of_mark));
         }
-        push_single(page, &ALERTS_LOST, book.lost as f64);
-        push_single(page, &ALERT_OVERFLOW, book.series_overflow as f64);
+        push_single(page, &ALERTS_LOST, totals.lost as f64);
+        push_single(page, &ALERT_OVERFLOW, totals.series_overflow as f64);
     }
 
     /// The run and rank, the last step, and the losses.
     pub(crate) fn health(&self, now: Instant) -> Value {
         let last_step = self.current.get().last_step;
-        let books = self.sources.ledger.snapshot();
+        let counts = self.sources.ledger.snapshot();
         let lost_by_sinks: u64 = self.sources.sinks.iter().map(|sink| sink.ledger.snapshot().lost()).sum();
         json!({
             "status": "ok",
@@ -156,7 +156,7 @@ impl PageSource {
             "rank": self.run.rank.0,
             "step": last_step.map(|(step, _)| step.0),
             "seconds_since_last_step": last_step.map(|(_, at)| now.saturating_duration_since(at).as_secs_f64()),
-            "records_dropped": books.dropped.iter().sum::<u64>() + lost_by_sinks,
+            "records_dropped": counts.dropped.iter().sum::<u64>() + lost_by_sinks,
         })
     }
 

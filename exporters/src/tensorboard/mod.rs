@@ -193,7 +193,7 @@ impl Exporter for TensorBoardExporter {
         Ok(())
     }
 
-    fn whereabouts(&self) -> Vec<String> {
+    fn locations(&self) -> Vec<String> {
         vec![self.directory.display().to_string()]
     }
 }

@@ -94,16 +94,16 @@ mod tests {
 
     #[test]
     fn a_tensor_has_room_for_all_its_tags_or_for_none() {
-        let mut book = TagTable::new(5);
-        assert!(book.admit(key(0), &["min", "max"], 0, "a"));
-        assert!(book.admit(key(1), &["min", "max"], 0, "b"));
+        let mut totals = TagTable::new(5);
+        assert!(totals.admit(key(0), &["min", "max"], 0, "a"));
+        assert!(totals.admit(key(1), &["min", "max"], 0, "b"));
         for _step in 0..3 {
-            assert!(book.admit(key(0), &["min", "max"], 0, "a"), "known tags stay");
-            assert!(!book.admit(key(2), &["min", "max"], 0, "c"));
-            assert_eq!((book.tag(key(2), "min"), book.left_out()), (None, 2), "each is counted once");
+            assert!(totals.admit(key(0), &["min", "max"], 0, "a"), "known tags stay");
+            assert!(!totals.admit(key(2), &["min", "max"], 0, "c"));
+            assert_eq!((totals.tag(key(2), "min"), totals.left_out()), (None, 2), "each is counted once");
         }
-        assert!(book.admit(key(1), &["min", "norm"], 0, "b"), "one is left");
-        assert_eq!(book.tag(key(1), "norm"), Some("vp0:b/norm"));
-        assert_eq!(book.tag(key(1), "max"), Some("vp0:b/max"));
+        assert!(totals.admit(key(1), &["min", "norm"], 0, "b"), "one is left");
+        assert_eq!(totals.tag(key(1), "norm"), Some("vp0:b/norm"));
+        assert_eq!(totals.tag(key(1), "max"), Some("vp0:b/max"));
     }
 }

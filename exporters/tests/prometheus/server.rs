@@ -24,7 +24,7 @@ fn a_step_is_served_with_the_formats_content_type() {
     assert_eq!(value(&answer.body, "trainmon_loss"), Some(2.5));
     assert_eq!(value(&answer.body, "trainmon_grad_norm"), Some(0.5));
     let address = exporter.address();
-    assert_eq!(exporter.whereabouts(), [format!("http://{address}/"), format!("http://{address}/metrics")]);
+    assert_eq!(exporter.locations(), [format!("http://{address}/"), format!("http://{address}/metrics")]);
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn without_the_page_there_is_a_list_of_what_else_there_is() {
     assert!(start(&config()).takes_alerts());
     let exporter = start(&Prometheus { page: false, ..config() });
     assert!(!exporter.takes_alerts(), "no place for alerts");
-    assert_eq!(exporter.whereabouts(), [format!("http://{}/metrics", exporter.address())]);
+    assert_eq!(exporter.locations(), [format!("http://{}/metrics", exporter.address())]);
     let index = request(exporter.address(), "GET", "/");
     assert!(index.body.contains("href=\"/metrics\"") && index.body.contains("run-a rank 3"));
     for path in ["/api/overview", "/api/heatmap", "/api/events"] {
@@ -285,7 +285,7 @@ fn every_rank_writes_its_target_file_and_takes_it_away() {
         "labels": { "run": "a \"b\"", "rank": "11" },
     }]);
     assert_eq!(serde_json::from_str::<serde_json::Value>(&written).unwrap(), expected);
-    assert!(exporters[1].whereabouts()[2].ends_with("sd/targets.rank11.json"));
+    assert!(exporters[1].locations()[2].ends_with("sd/targets.rank11.json"));
     for exporter in &mut exporters {
         exporter.shutdown(Instant::now() + PATIENCE).unwrap();
     }

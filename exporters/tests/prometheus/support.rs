@@ -60,32 +60,32 @@ pub(crate) fn sources() -> Sources {
 
 /// Two operations of one group, one of them given up, and one of another.
 pub(crate) fn collectives() -> Arc<CollectiveTotals> {
-    let book = CollectiveTotals::default();
-    let all_reduce = book.series(CollectiveOp::AllReduce, "dp");
+    let totals = CollectiveTotals::default();
+    let all_reduce = totals.series(CollectiveOp::AllReduce, "dp");
     all_reduce.start(4096);
     all_reduce.finish(Duration::from_micros(300), Duration::from_micros(200));
     all_reduce.start(4096);
     all_reduce.fail();
-    let gather = book.series(CollectiveOp::AllGather, "tp");
+    let gather = totals.series(CollectiveOp::AllGather, "tp");
     gather.start(64);
     gather.finish(Duration::from_mins(2), Duration::from_mins(2));
-    book.group(ProcessGroup::of_ranks("dp", Some("dp"), vec![0, 1]));
-    book.set_straggler(Straggler { group: "dp".into(), rank: 1, lag: 0.05, median: 0.06, step: 32 });
-    Arc::new(book)
+    totals.group(ProcessGroup::of_ranks("dp", Some("dp"), vec![0, 1]));
+    totals.set_straggler(Straggler { group: "dp".into(), rank: 1, lag: 0.05, median: 0.06, step: 32 });
+    Arc::new(totals)
 }
 
 /// A third of the parameters is this rank's alone, a third others hold too, of a third nobody knows who holds it.
 pub(crate) fn parts() -> Arc<PartTable> {
-    let book = PartTable::default();
+    let totals = PartTable::default();
     let told =
         [("blocks.0.attn.qkv.weight", Some(true)), ("blocks.0.mlp.fc1.weight", Some(false)), ("wte.weight", None)];
-    book.set(told.map(|(name, is_counted)| {
+    totals.set(told.map(|(name, is_counted)| {
         let held = is_counted.map(|is_counted| HeldPart { is_counted, elements: Some(4) });
         let parts =
             ParameterParts { whole_name: name.into(), elements: 8, held: [held; 3], is_stepped_by_holders: true };
         (TensorInfo { name: name.into(), vpp_stage: 0 }, parts)
     }));
-    Arc::new(book)
+    Arc::new(totals)
 }
 
 pub(crate) fn alert(step: u64) -> Alert {
@@ -108,12 +108,12 @@ pub(crate) fn alert(step: u64) -> Alert {
 
 /// As the detectors leave it after a spike.
 fn alerts() -> Arc<AlertTotals> {
-    let book = AlertTotals::default();
-    book.found(AlertRule::Spike);
-    book.grad_norm_spiked();
-    book.set_grad_norm_zscore(Step(1), 7.5);
-    book.marks().take(&alert(1), Instant::now());
-    Arc::new(book)
+    let totals = AlertTotals::default();
+    totals.found(AlertRule::Spike);
+    totals.grad_norm_spiked();
+    totals.set_grad_norm_zscore(Step(1), 7.5);
+    totals.marks().take(&alert(1), Instant::now());
+    Arc::new(totals)
 }
 
 pub(crate) fn start(config: &Prometheus) -> PrometheusExporter {

@@ -393,10 +393,10 @@ fn collective_operations_are_served_per_operation_and_group_as_far_as_there_is_r
 
 #[test]
 fn what_counts_of_a_rank_in_sums_over_ranks_is_served_under_the_names_of_the_whole_model() {
-    let book = Arc::<PartTable>::default();
+    let totals = Arc::<PartTable>::default();
     let mut named = config();
     named.per_parameter = true;
-    let told = Sources { parts: Arc::clone(&book), ..sources() };
+    let told = Sources { parts: Arc::clone(&totals), ..sources() };
     let mut exporter = PrometheusExporter::start(&named, run(), told).unwrap();
     let names = names(&["h.0.w", "h.0.v", "h.0.b", "h.1.w", "h.1.extra"]);
     let of = |mean: f64, elements, norm| TensorStats { mean, zeros: 1, ..reading(elements, norm) };
@@ -428,7 +428,7 @@ fn what_counts_of_a_rank_in_sums_over_ranks_is_served_under_the_names_of_the_who
         (names[3].clone(), parts("h.5.w", held(true, 8))),
         (names[4].clone(), parts("h.5.extra", None)),
     ];
-    book.set(told);
+    totals.set(told);
     exporter.export(&names, &step(2, records())).unwrap();
     let page = exporter.page();
     let of_layer = |what: &str, tensor: &str| {

@@ -40,7 +40,7 @@ pub(super) fn encode_step(out: &mut Vec<u8>, names: &[TensorInfo], names_stored:
         records,
         cost,
         bytes_read,
-        books,
+        counts,
     } = batch;
     out.clear();
     out.put_u64(step.0);
@@ -71,7 +71,7 @@ pub(super) fn encode_step(out: &mut Vec<u8>, names: &[TensorInfo], names_stored:
         out.put_duration(cost.get(phase));
     }
     out.put_u64(*bytes_read);
-    put_books(out, books);
+    put_counts(out, counts);
     out.put_u32(names.len() as u32);
     put_late_names(out, names, names_stored, batch);
     out.put_u32(records.len() as u32);
@@ -104,7 +104,7 @@ pub(super) fn decode_step(bytes: &[u8], number_names: &NumberNames) -> Result<St
         records: Vec::new(),
         cost: PhaseTimes::default(),
         bytes_read: 0,
-        books: LedgerSnapshot::default(),
+        counts: LedgerSnapshot::default(),
     };
     batch.ops = cursor.option(|cursor| {
         let count = cursor.u8()?;
@@ -123,7 +123,7 @@ pub(super) fn decode_step(bytes: &[u8], number_names: &NumberNames) -> Result<St
         }
     }
     batch.bytes_read = cursor.u64()?;
-    batch.books = read_books(cursor, number_names)?;
+    batch.counts = read_counts(cursor, number_names)?;
     let names_known = cursor.u32()?;
     if u64::from(names_known) > MAX_TENSORS {
         return Err(cursor.malformed("more tensors than any model has"));
@@ -175,8 +175,8 @@ fn read_plan(cursor: &mut Cursor<'_>) -> Result<Arc<Plan>, Malformed> {
     Ok(Arc::new(plan))
 }
 
-fn put_books(out: &mut Vec<u8>, books: &LedgerSnapshot) {
-    let LedgerSnapshot { observed, not_sampled, offered, accepted, dropped } = books;
+fn put_counts(out: &mut Vec<u8>, counts: &LedgerSnapshot) {
+    let LedgerSnapshot { observed, not_sampled, offered, accepted, dropped } = counts;
     for count in [observed, not_sampled, offered, accepted] {
         out.put_u64(*count);
     }
@@ -185,8 +185,8 @@ fn put_books(out: &mut Vec<u8>, books: &LedgerSnapshot) {
     }
 }
 
-fn read_books(cursor: &mut Cursor<'_>, number_names: &NumberNames) -> Result<LedgerSnapshot, Malformed> {
-    let mut books = LedgerSnapshot {
+fn read_counts(cursor: &mut Cursor<'_>, number_names: &NumberNames) -> Result<LedgerSnapshot, Malformed> {
+    let mut counts = LedgerSnapshot {
         observed: cursor.u64()?,
         not_sampled: cursor.u64()?,
         offered: cursor.u64()?,
@@ -196,10 +196,10 @@ fn read_books(cursor: &mut Cursor<'_>, number_names: &NumberNames) -> Result<Led
     for &reason in &number_names.drop_reasons {
         let count = cursor.u64()?;
         if let Some(reason) = reason {
-            books.dropped[reason as usize] = count;
+            counts.dropped[reason as usize] = count;
         }
     }
-    Ok(books)
+    Ok(counts)
 }
 
 fn put_late_names(out: &mut Vec<u8>, names: &[TensorInfo], names_stored: usize, batch: &StepBatch) {

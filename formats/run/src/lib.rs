@@ -47,5 +47,5 @@ pub use self::rank::{RankFiles, Selection};
 pub use self::readings::{NumberColumns, UNKNOWN_ELEMENTS, sizes_of};
 pub use self::rows::{MonitorRow, RowLayout};
 pub use self::steps::{StepColumn, StepsReader, StepsWriter};
-pub use self::table::{Row, Table, ToldNumbers, widen};
-pub use self::thin::{IN_THE_MAKING, interval_of, thin};
+pub use self::table::{LoggedNumbers, Row, Table, widen};
+pub use self::thin::{TEMPORARY, interval_of, thin};

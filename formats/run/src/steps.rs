@@ -12,7 +12,7 @@ use crate::file_use::FileUse;
 use crate::line_file::LineFile;
 use crate::names::STEPS_FILE;
 use crate::number::push_float;
-use crate::table::{Row, Table, ToldNumbers, widen};
+use crate::table::{LoggedNumbers, Row, Table, widen};
 
 /// A column of the file after the step column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,10 +133,10 @@ impl StepColumn {
             Self::OfferSeconds => seconds(Some(batch.cost.get(Phase::Offer))),
             Self::BytesRead => Cell::Count(batch.bytes_read),
             Self::Records => Cell::Count(batch.records.len() as u64),
-            Self::Observed => Cell::Count(batch.books.observed),
-            Self::NotSampled => Cell::Count(batch.books.not_sampled),
+            Self::Observed => Cell::Count(batch.counts.observed),
+            Self::NotSampled => Cell::Count(batch.counts.not_sampled),
             Self::Dropped => {
-                Cell::Count(DropReason::ALL.into_iter().map(|reason| batch.books.dropped[reason as usize]).sum())
+                Cell::Count(DropReason::ALL.into_iter().map(|reason| batch.counts.dropped[reason as usize]).sum())
             }
             Self::SkippedSteps => Cell::Count(batch.skipped_steps),
             Self::SamplingRatio => Cell::Real(Some(batch.sampling_ratio())),
@@ -159,10 +159,10 @@ impl StepColumn {
             Self::LaunchSeconds => batch.cost.add(Phase::Launch, duration(value).unwrap_or_default()),
             Self::OfferSeconds => batch.cost.add(Phase::Offer, duration(value).unwrap_or_default()),
             Self::BytesRead => batch.bytes_read = row.integer(place)?,
-            Self::Observed => batch.books.observed = row.integer(place)?,
-            Self::NotSampled => batch.books.not_sampled = row.integer(place)?,
+            Self::Observed => batch.counts.observed = row.integer(place)?,
+            Self::NotSampled => batch.counts.not_sampled = row.integer(place)?,
             // The file contains only the sum over all reasons.
-            Self::Dropped => batch.books.dropped[DropReason::QueueFull as usize] = row.integer(place)?,
+            Self::Dropped => batch.counts.dropped[DropReason::QueueFull as usize] = row.integer(place)?,
             Self::SkippedSteps => batch.skipped_steps = row.integer(place)?,
             Self::SamplingRatio if value > 0.0 => batch.sampling_stride = (1.0 / value).round().max(1.0) as u32,
             Self::SamplingRatio | Self::GradNormRatio | Self::Records => {}
@@ -226,7 +226,7 @@ pub struct StepsReader {
     table: Table,
     step: usize,
     columns: Vec<(usize, StepColumn)>,
-    told: ToldNumbers,
+    told: LoggedNumbers,
     pending: Option<u64>,
     last: Option<u64>,
     /// The first and last of the steps that occurred again.
@@ -251,7 +251,7 @@ impl StepsReader {
         // Columns that follow from others are not read, so their cells are not checked.
         let known = wanted.iter().filter(|column| !matches!(column, StepColumn::GradNormRatio | StepColumn::Records));
         let columns = known.filter_map(|column| Some((table.place_of(column.name())?, *column))).collect();
-        let told = ToldNumbers::default();
+        let told = LoggedNumbers::default();
         Ok(Some(Self { table, step, columns, told, pending: None, last: None, again: None }))
     }
 
@@ -288,9 +288,9 @@ impl StepsReader {
                 column.set(batch, value, &row, *place)?;
             }
         }
-        let LedgerSnapshot { observed, not_sampled, dropped, .. } = batch.books;
-        batch.books.offered = observed.saturating_sub(not_sampled);
-        batch.books.accepted = batch.books.offered.saturating_sub(dropped.iter().sum());
+        let LedgerSnapshot { observed, not_sampled, dropped, .. } = batch.counts;
+        batch.counts.offered = observed.saturating_sub(not_sampled);
+        batch.counts.accepted = batch.counts.offered.saturating_sub(dropped.iter().sum());
         Ok(has_time)
     }
 
@@ -326,10 +326,10 @@ mod tests {
             bytes_read: 12,
             skipped_steps: 1,
             sampling_stride: 4,
-            books: LedgerSnapshot { observed: 9, not_sampled: 2, ..LedgerSnapshot::default() },
+            counts: LedgerSnapshot { observed: 9, not_sampled: 2, ..LedgerSnapshot::default() },
             ..StepBatch::default()
         };
-        written.books.dropped[DropReason::QueueFull as usize] = 3;
+        written.counts.dropped[DropReason::QueueFull as usize] = 3;
         written.cost.add(Phase::Launch, Duration::from_millis(125));
         writer.append(&written).unwrap();
         writer.append(&StepBatch { step: Step(8), grad_norm: GradNorm::Unknown, ..StepBatch::default() }).unwrap();
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!((read.time, read.duration, read.cost), (written.time, written.duration, written.cost));
         assert_eq!((read.grad_norm, read.framework_grad_norm), (written.grad_norm, written.framework_grad_norm));
         assert_eq!((read.bytes_read, read.skipped_steps, read.sampling_stride), (12, 1, 4));
-        assert_eq!((read.books.offered, read.books.accepted), (7, 4));
+        assert_eq!((read.counts.offered, read.counts.accepted), (7, 4));
         assert_eq!(reader.peek().unwrap(), Some(8));
         let mut read = StepBatch { grad_norm: GradNorm::Unknown, ..StepBatch::default() };
         reader.take(&mut read).unwrap();

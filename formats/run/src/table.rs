@@ -42,13 +42,13 @@ pub struct Row<'a> {
 /// versions wrote `nan` instead: in a file without an empty cell so far, `nan` counts as not logged until the column
 /// has had a number. Current files have an empty cell in their first row, the duration of the process's first step.
 #[derive(Debug, Default)]
-pub struct ToldNumbers {
+pub struct LoggedNumbers {
     has_empty_cell: bool,
     /// By column index.
     has_had_number: Vec<bool>,
 }
 
-impl ToldNumbers {
+impl LoggedNumbers {
     /// Starts a row, before its numbers are read.
     pub fn begin(&mut self, row: &Row<'_>) {
         self.has_empty_cell |= row.cells.iter().any(str::is_empty);
@@ -278,7 +278,7 @@ mod tests {
         std::fs::write(&path, format!("step,step_seconds,loss\n{text}")).unwrap();
         let mut table = Table::open(&path, FileUse::Held).unwrap().unwrap();
         let place = table.place("loss").unwrap();
-        let (mut told, mut losses) = (ToldNumbers::default(), Vec::new());
+        let (mut told, mut losses) = (LoggedNumbers::default(), Vec::new());
         while let Some(row) = table.next_row().unwrap() {
             told.begin(&row);
             losses.push(told.number(&row, place).unwrap());

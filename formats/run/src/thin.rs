@@ -10,7 +10,7 @@ use csv::{ByteRecord, Reader, ReaderBuilder, Terminator, WriterBuilder};
 use crate::columns::named;
 
 /// The extension of the new file until it replaces the old one.
-pub const IN_THE_MAKING: &str = "thinning";
+pub const TEMPORARY: &str = "thinning";
 
 /// Reads a table row by row, with the columns that identify a row.
 struct Rows {
@@ -74,7 +74,7 @@ pub fn interval_of(path: &Path) -> io::Result<u64> {
 pub fn thin(path: &Path, every: u64) -> io::Result<u64> {
     let thinned = keep(path, every);
     if thinned.is_err() {
-        let _gone = fs::remove_file(path.with_extension(IN_THE_MAKING)).is_ok();
+        let _gone = fs::remove_file(path.with_extension(TEMPORARY)).is_ok();
     }
     thinned
 }
@@ -82,8 +82,8 @@ pub fn thin(path: &Path, every: u64) -> io::Result<u64> {
 fn keep(path: &Path, every: u64) -> io::Result<u64> {
     let before = fs::metadata(path)?.len();
     let mut rows = Rows::open(path)?;
-    let in_the_making = path.with_extension(IN_THE_MAKING);
-    let kept = WriterBuilder::new().flexible(true).terminator(Terminator::Any(b'\n')).from_path(&in_the_making);
+    let temporary = path.with_extension(TEMPORARY);
+    let kept = WriterBuilder::new().flexible(true).terminator(Terminator::Any(b'\n')).from_path(&temporary);
     let mut kept = kept.map_err(io::Error::other)?;
     kept.write_byte_record(&rows.header).map_err(io::Error::other)?;
     let mut last: HashMap<Vec<u8>, u64> = HashMap::new();
@@ -105,7 +105,7 @@ fn keep(path: &Path, every: u64) -> io::Result<u64> {
     }
     kept.flush()?;
     drop(kept);
-    let after = fs::metadata(&in_the_making)?.len();
-    fs::rename(&in_the_making, path)?;
+    let after = fs::metadata(&temporary)?.len();
+    fs::rename(&temporary, path)?;
     Ok(before.saturating_sub(after))
 }

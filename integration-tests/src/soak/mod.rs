@@ -108,7 +108,7 @@ impl Soak {
 impl fmt::Display for Soaked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tenths, served, pages, took, account } = self;
-        for line in account.iter().filter(|line| line.starts_with("books ") || line.starts_with("sink ")) {
+        for line in account.iter().filter(|line| line.starts_with("counts ") || line.starts_with("sink ")) {
             writeln!(f, "{line}")?;
         }
         let Served { taken, refused, unanswered } = served;
@@ -202,7 +202,7 @@ impl Training {
         let account = self.stdout.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
         ensure!(status.success(), "the training ended with {status}: {said}");
         let balances = account.iter().any(|line| line == "report balances true");
-        ensure!(balances, "the books do not balance: {account:#?}");
+        ensure!(balances, "the counts do not balance: {account:#?}");
         Ok(account)
     }
 }

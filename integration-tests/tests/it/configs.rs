@@ -11,7 +11,7 @@ const STEPS: u64 = 3;
 fn assert_told_and_unmeasured(scene: &Scene, told: &[&str]) -> Result<()> {
     let ended = scene.trainer(STEPS).run()?;
     assert_unharmed(&ended, STEPS)?;
-    assert_eq!(ended.figure("books", "observed")?, 0);
+    assert_eq!(ended.figure("counts", "observed")?, 0);
     assert!(!scene.out().exists(), "nothing is written");
     let expected: Vec<String> =
         told.iter().map(|line| line.replace("FILE", &scene.config().to_string_lossy())).collect();
@@ -66,7 +66,7 @@ fn every_sample_config_watches_a_real_training() -> Result<()> {
         assert_unharmed(&ended, STEPS)?;
         assert_eq!(ended.notices("nothing is measured"), 0, "{name}: {}", ended.stderr);
         // Some samples ask for modules that this network does not have, or begin later.
-        observed += ended.figure("books", "observed")?;
+        observed += ended.figure("counts", "observed")?;
     }
     assert!(observed > 0);
     Ok(())

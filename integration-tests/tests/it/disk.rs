@@ -30,7 +30,7 @@ fn mount(scene: &Scene, options: &str, test: &str) -> Result<Option<RamDisk>> {
 fn assert_losses_told(ended: &Ended, csv: &CsvTree) -> Result<()> {
     let sink = |name| ended.figure("sink csv", name);
     assert!(sink("failed")? > 0 && sink("exported")? > 0, "{:#?}", ended.stdout);
-    assert_eq!(sink("exported")? + sink("failed")?, ended.figure("books", "offered")?);
+    assert_eq!(sink("exported")? + sink("failed")?, ended.figure("counts", "offered")?);
     assert_eq!(csv.tensor_rows(), sink("exported")?, "what counts as delivered is in the files");
     assert_eq!(ended.notices("No space left on device"), 1, "{}", ended.stderr);
     let notice = ended.stderr.lines().find(|line| line.contains("No space left")).context("no notice")?;
@@ -102,7 +102,7 @@ fn a_file_where_the_directory_should_be_is_named_and_every_record_counted_as_los
 
 fn assert_nothing_delivered(ended: &Ended, base: &std::path::Path, why: &str) -> Result<()> {
     assert_eq!(ended.figure("sink csv", "exported")?, 0);
-    assert_eq!(ended.figure("sink csv", "failed")?, ended.figure("books", "offered")?);
+    assert_eq!(ended.figure("sink csv", "failed")?, ended.figure("counts", "offered")?);
     assert!(ended.figure("sink csv", "failed")? > 0);
     assert_eq!(ended.notices(why), 1, "said once: {}", ended.stderr);
     let notice = ended.stderr.lines().next().unwrap_or_default();

@@ -28,7 +28,7 @@ impl Exporter for Stuck {
         Ok(())
     }
 
-    fn whereabouts(&self) -> Vec<String> {
+    fn locations(&self) -> Vec<String> {
         Vec::new()
     }
 }
@@ -84,7 +84,7 @@ fn measure() -> Result<()> {
         // The worker takes every batch before the next: the queue that fills is the stuck exporter's.
         wait_for("batch with the worker", || {
             let report = monitor.report();
-            Ok((report.sinks[0].books.accepted == report.books.accepted).then_some(()))
+            Ok((report.sinks[0].counts.accepted == report.counts.accepted).then_some(()))
         })?;
     }
     let grown = resident_bytes()?.saturating_sub(before);
@@ -94,8 +94,8 @@ fn measure() -> Result<()> {
     drop(release);
     let report = monitor.shutdown();
     assert!(report.balances(), "{report}");
-    let books = report.sinks[0].books;
-    assert_eq!(books.exported, (QUEUE_STEPS + 1) * TENSORS, "one in its hands, the queue behind it");
-    assert_eq!(books.dropped, (STEPS - QUEUE_STEPS - 1) * TENSORS);
+    let counts = report.sinks[0].counts;
+    assert_eq!(counts.exported, (QUEUE_STEPS + 1) * TENSORS, "one in its hands, the queue behind it");
+    assert_eq!(counts.dropped, (STEPS - QUEUE_STEPS - 1) * TENSORS);
     Ok(())
 }

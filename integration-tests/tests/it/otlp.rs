@@ -26,7 +26,7 @@ fn a_process_with_opentelemetry_switched_off_sends_nothing_and_says_so_once() ->
         ended.stderr
     );
     assert!(!ended.stderr.contains("warning"), "{}", ended.stderr);
-    assert!(ended.line("sink otlp").is_err(), "what was never started has no books");
+    assert!(ended.line("sink otlp").is_err(), "what was never started has no counts");
     assert_eq!(listener.accept().map_err(|error| error.kind()).err(), Some(ErrorKind::WouldBlock), "nobody came");
     Ok(())
 }

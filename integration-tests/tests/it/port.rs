@@ -23,6 +23,6 @@ fn a_taken_port_costs_the_scrape_page_and_nothing_else() -> Result<()> {
              choose)"
         )
     );
-    assert!(ended.line("sink prometheus").is_err(), "a page that was never served has no books");
+    assert!(ended.line("sink prometheus").is_err(), "a page that was never served has no counts");
     Ok(())
 }

@@ -48,8 +48,8 @@ fn a_rank_that_is_not_asked_for_reads_and_writes_nothing() -> Result<()> {
     let ended = as_rank_1_of_2(scene.trainer(STEPS)).run()?;
     assert_unharmed(&ended, STEPS)?;
     assert!(!scene.out().exists());
-    assert_eq!(ended.figure("books", "offered")?, 0);
-    assert_eq!(ended.figure("books", "bytes_read")?, 0);
+    assert_eq!(ended.figure("counts", "offered")?, 0);
+    assert_eq!(ended.figure("counts", "bytes_read")?, 0);
     assert_eq!(ended.stderr, "");
     Ok(())
 }

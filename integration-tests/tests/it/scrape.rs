@@ -52,7 +52,7 @@ fn prometheus_finds_a_running_training_and_stores_what_csv_has() -> Result<()> {
     let ended = training.end()?;
     assert_unharmed(&ended, STEPS)?;
     assert_csv_complete(&ended, &scene.out(), STEPS)?;
-    assert_eq!(ended.figure("sink prometheus", "exported")?, ended.figure("books", "offered")?);
+    assert_eq!(ended.figure("sink prometheus", "exported")?, ended.figure("counts", "offered")?);
     Ok(())
 }
 

@@ -65,7 +65,7 @@ pub(crate) fn program(test: &str) -> Result<Option<PathBuf>> {
     Ok(Some(program))
 }
 
-/// The training succeeded with the very parameters of an unwatched one, and the books balance.
+/// The training succeeded with the very parameters of an unwatched one, and the counts balance.
 pub(crate) fn assert_unharmed(ended: &Ended, steps: u64) -> Result<()> {
     ensure!(ended.status.success(), "{}: {}", ended.status, ended.stderr);
     let unwatched = Trainer::unwatched(TRAINER, steps).run()?;
@@ -80,7 +80,7 @@ pub(crate) fn assert_unharmed(ended: &Ended, steps: u64) -> Result<()> {
 pub(crate) fn assert_csv_complete(ended: &Ended, out: &Path, steps: u64) -> Result<()> {
     let csv = CsvTree::read(out)?;
     assert_eq!(csv.steps()?, (0..steps).collect::<Vec<_>>());
-    let offered = ended.figure("books", "offered")?;
+    let offered = ended.figure("counts", "offered")?;
     assert!(offered > 0);
     assert_eq!(ended.figure("sink csv", "exported")?, offered, "{:#?}", ended.stdout);
     assert_eq!(csv.tensor_rows(), offered);

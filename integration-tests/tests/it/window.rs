@@ -26,7 +26,7 @@ fn exactly_the_steps_of_the_window_are_written_and_only_they_are_read() -> Resul
     assert_eq!(measured, [3, 5, 7, 9]);
     assert_eq!(some_csv.steps()?, (0..STEPS).collect::<Vec<_>>(), "steps.csv tells of every step");
     assert_eq!(some_csv.tensor_rows() * STEPS, every_csv.tensor_rows() * 4);
-    let (read, read_of_all) = (some.figure("books", "bytes_read")?, every.figure("books", "bytes_read")?);
+    let (read, read_of_all) = (some.figure("counts", "bytes_read")?, every.figure("counts", "bytes_read")?);
     assert!(read > 0);
     assert_eq!(read * STEPS, read_of_all * 4, "bytes read in 4 steps of 20");
     Ok(())

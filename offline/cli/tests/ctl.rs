@@ -241,7 +241,7 @@ fn a_status_is_told_in_words_and_as_json() {
         "ledger": {"observed": 20, "not_sampled": 4, "offered": 16, "accepted": 16, "dropped": {"queue_full": 0}},
         "queues": {"csv": {"waiting": 1, "capacity": 16}, "worker": {"waiting": 0, "capacity": 16}},
         "sinks": {"csv": {"accepted": 16, "exported": 12, "failed": 0, "abandoned": 0, "dropped": 0}},
-        "whereabouts": {"csv": ["/runs/a"]},
+        "locations": {"csv": ["/runs/a"]},
     });
     let (out, _, code, _) = Run::answering(vec![(200, status.clone())]).ctl(&["status"]);
     assert_eq!(code, Some(0));

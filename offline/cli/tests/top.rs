@@ -302,7 +302,7 @@ fn the_page_of_a_real_exporter_is_shown() {
         let batch = StepBatch { step: Step(step), loss: Some(2.0), records: vec![record], ..StepBatch::default() };
         exporter.export(&names, &batch).expect("taken");
     }
-    let said = exporter.whereabouts().join(" ");
+    let said = exporter.locations().join(" ");
     let (_, address) = said.split_once("http://").expect("an address");
     let address = address.split(['/', ' ']).next().expect("an address");
     let dir = TempDir::new().expect("a temporary directory");

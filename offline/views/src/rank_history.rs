@@ -38,7 +38,7 @@ pub struct RankHistory {
     pub times: StepTimes,
     /// Problems found in the files, one sentence each.
     pub warnings: Vec<String>,
-    books: LedgerSnapshot,
+    counts: LedgerSnapshot,
     cost: CostDocument,
 }
 
@@ -68,7 +68,7 @@ impl RankHistory {
             sampled_steps: 0,
             times: StepTimes::Known,
             warnings: Vec::new(),
-            books: LedgerSnapshot::default(),
+            counts: LedgerSnapshot::default(),
             cost: CostDocument::default(),
         };
         let mut batch = StepBatch::default();
@@ -106,7 +106,7 @@ impl RankHistory {
         self.kinds.extend(
             batch.records.iter().map(|record| record.kind).filter(|&kind| kind != Kind::Scalar).map(Kind::name),
         );
-        self.books = batch.books;
+        self.counts = batch.counts;
         let seconds = |phase| batch.cost.get(phase).as_secs_f64();
         self.cost.steps += 1;
         self.cost.step_seconds += batch.duration.map_or(0.0, |duration| duration.as_secs_f64());
@@ -119,7 +119,7 @@ impl RankHistory {
 
     /// The number of dropped records.
     pub fn dropped(&self) -> u64 {
-        DropReason::ALL.into_iter().map(|reason| self.books.dropped[reason as usize]).sum()
+        DropReason::ALL.into_iter().map(|reason| self.counts.dropped[reason as usize]).sum()
     }
 
     /// The rank's curves, worst tensors and alerts.
@@ -134,15 +134,15 @@ impl RankHistory {
 
     /// The run's identity and the monitor's final counts.
     pub fn status(&self) -> Status {
-        let LedgerSnapshot { observed, not_sampled, accepted, .. } = self.books;
-        let has_books = self.books != LedgerSnapshot::default();
+        let LedgerSnapshot { observed, not_sampled, accepted, .. } = self.counts;
+        let has_counts = self.counts != LedgerSnapshot::default();
         let has_cost = self.cost.bytes_read > 0 || self.cost.measure_seconds > 0.0;
         Status {
             run: self.run.run.clone(),
             rank: self.run.rank.0,
             world_size: self.run.world_size,
             step: self.range.map(|(_, last)| last),
-            ledger: has_books.then(|| LedgerDocument {
+            ledger: has_counts.then(|| LedgerDocument {
                 observed,
                 not_sampled,
                 accepted,

@@ -16,18 +16,18 @@ pub(super) fn run(root: &Path, wheel: &Path) -> Result<Tests, Failure> {
     let place = workspace::provisioned(root).join("python");
     let alone = provision::empty_environment(&place.join("install-alone"), None)?;
     provision::install_wheel(&alone, wheel)?;
-    let desk = tempfile::tempdir().context("cannot make a temporary directory")?;
-    commands(root, &alone, desk.path())?;
+    let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
+    commands(root, &alone, directory.path())?;
     // Torch is 5 GB: the one of the checks is imported from where it lies.
     let beside = provision::python(root)?.packages()?;
     let with_torch = provision::empty_environment(&place.join("install-torch"), Some(&beside))?;
     provision::install_wheel(&with_torch, wheel)?;
-    example(root, &with_torch, desk.path())?;
+    example(root, &with_torch, directory.path())?;
     Ok(Tests::default())
 }
 
 /// Every way to the command leads to it, without torch.
-fn commands(root: &Path, environment: &Environment, desk: &Path) -> Result<(), Failure> {
+fn commands(root: &Path, environment: &Environment, directory: &Path) -> Result<(), Failure> {
     let version = format!("trainmon {}", env!("CARGO_PKG_VERSION"));
     let config = root.join("configs/minimal.json").display().to_string();
     let mut module = environment.command("python");
@@ -44,23 +44,23 @@ fn commands(root: &Path, environment: &Environment, desk: &Path) -> Result<(), F
         (import, &[], &["None"]),
         (plugin, &[], &["'trainmon.vllm:register'"]),
     ] {
-        command.args(arguments).current_dir(desk);
+        command.args(arguments).current_dir(directory);
         said(command, expected)?;
     }
     Ok(())
 }
 
 /// Runs the first Python of the README as it stands, and looks for what it is to leave.
-fn example(root: &Path, environment: &Environment, desk: &Path) -> Result<(), Failure> {
+fn example(root: &Path, environment: &Environment, directory: &Path) -> Result<(), Failure> {
     let readme = fs::read_to_string(root.join("README.md")).context("cannot read README.md")?;
     let script = first_block(&readme, "python").context("README.md has no block of Python")?;
-    fs::write(desk.join("train.py"), script).context("cannot write the example")?;
+    fs::write(directory.join("train.py"), script).context("cannot write the example")?;
     let mut command = python::bytecode_kept(root, environment.command("python"));
-    command.arg("train.py").current_dir(desk).env("OMP_NUM_THREADS", "1");
+    command.arg("train.py").current_dir(directory).env("OMP_NUM_THREADS", "1");
     said(command, &[])?;
     // Ten steps of four parameters, and the header.
     for (file, lines) in [("steps.csv", 11), ("grad_reduced_0-9999.csv", 41)] {
-        let file = desk.join("monitor_output/latest/rank_0").join(file);
+        let file = directory.join("monitor_output/latest/rank_0").join(file);
         let text = fs::read_to_string(&file).with_context(|| format!("the example left no {}", file.display()))?;
         if text.lines().count() < lines {
             return Err(anyhow!("{} has less than {lines} lines:\n{text}", file.display()).into());

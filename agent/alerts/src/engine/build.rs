@@ -40,11 +40,11 @@ impl Engine {
         outcomes.sort_by_cached_key(|outcome| {
             let severity = self.watches[outcome.watch].rule.severity;
             let order = precedence(severity, scope(outcome.which), self.signal_of(outcome));
-            (outcome.news != Some(RuleChange::Begins), order, outcome.watch)
+            (outcome.change != Some(RuleChange::Begins), order, outcome.watch)
         });
         let mut incidents = std::mem::take(&mut self.incidents);
         let (begun, over): (Vec<Outcome>, Vec<Outcome>) =
-            outcomes.into_iter().partition(|outcome| outcome.news == Some(RuleChange::Begins));
+            outcomes.into_iter().partition(|outcome| outcome.change == Some(RuleChange::Begins));
         let told = self.join(&mut incidents, begun, batch.step);
         self.build_begun(told, batch, verdict);
         // Alerts that begin displace no end.
@@ -124,7 +124,7 @@ impl Engine {
         of_watch: &mut [usize],
         verdict: &mut StepVerdict,
     ) {
-        let Some(RuleChange::Ends(_, since)) = outcome.news else { return };
+        let Some(RuleChange::Ends(_, since)) = outcome.change else { return };
         let end = |incident| self.raised(outcome, 0, (batch, None), incident).alert;
         let left = incidents.leave(&self.member(outcome), (since, batch.step), |incident| end(Some(incident)));
         of_watch[outcome.watch] += 1;
@@ -143,7 +143,7 @@ impl Engine {
         (batch, first_move): (&StepBatch, Option<&FirstMove>),
         incident: Option<Incident>,
     ) -> RaisedAlert {
-        let (phase, findings, since) = match outcome.news {
+        let (phase, findings, since) = match outcome.change {
             Some(RuleChange::Ends(findings, since)) => (AlertPhase::Ends, findings, since),
             _ => (AlertPhase::Begins, 1, batch.step),
         };
@@ -246,7 +246,7 @@ impl Engine {
         let Raised { rule: name, phase, findings, step, time, series, value, expected, message } = raised;
         let mut verdict = StepVerdict::default();
         if phase == AlertPhase::Begins {
-            self.book.found(name);
+            self.totals.found(name);
             if self.config.alert.dump {
                 let op = series.statistic.map_or("value", trainmon_core::Statistic::name);
                 let at = (self.rank, step.0, -1);

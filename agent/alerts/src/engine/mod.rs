@@ -75,14 +75,14 @@ pub(crate) struct Engine {
     owed: Vec<SentEnd>,
     /// Each with its watch.
     stalls: Vec<(usize, Stall)>,
-    book: Arc<AlertTotals>,
+    totals: Arc<AlertTotals>,
     last_step: Option<Step>,
     /// Whether the paused rules were already reported.
     resting_told: bool,
 }
 
 impl Engine {
-    pub(crate) fn new(config: &Config, rank: Rank, book: Arc<AlertTotals>) -> Self {
+    pub(crate) fn new(config: &Config, rank: Rank, totals: Arc<AlertTotals>) -> Self {
         let mut watches: Vec<Watch> = config.alert.rules.iter().flat_map(Watch::of_rule).collect();
         for index in 0..watches.len() {
             let (before, watch) = watches.split_at_mut(index);
@@ -103,7 +103,7 @@ impl Engine {
             root_cause: RootCause::default(),
             incidents: Incidents::default(),
             owed: Vec::new(),
-            book,
+            totals,
             last_step: None,
             resting_told: false,
             config: config.clone(),
@@ -134,7 +134,7 @@ impl Engine {
         // Checked for ongoing alerts as well: a resumed run with one has no beginning.
         verdict.stop =
             outcomes.iter().any(|outcome| outcome.finding.is_some() && self.watches[outcome.watch].rule.actions.stop);
-        outcomes.retain(|outcome| outcome.news.is_some());
+        outcomes.retain(|outcome| outcome.change.is_some());
         let mut overdue = std::mem::take(&mut self.owed);
         overdue.extend(self.incidents.overdue(batch.step));
         verdict.said.extend(overdue.into_iter().map(|end| self.overdue(end)));
@@ -179,7 +179,7 @@ impl Engine {
         for (index, watch) in self.watches.iter_mut().enumerate() {
             watch.look(index, &mut look);
         }
-        self.book.overflow(look.refused);
+        self.totals.overflow(look.refused);
         look.outcomes
     }
 
@@ -194,17 +194,17 @@ impl Engine {
         if let (Some(watch), Some(norm)) = (watch, self.step_summary.global(AlertSignal::Grad, Reach::Whole))
             && let Some(zscore) = watch.zscore(norm)
         {
-            self.book.set_grad_norm_zscore(step, zscore);
+            self.totals.set_grad_norm_zscore(step, zscore);
         }
     }
 
     fn count(&self, outcome: &Outcome) {
         let watch = &self.watches[outcome.watch];
-        self.book.found(watch.rule.rule);
+        self.totals.found(watch.rule.rule);
         if watch.rule.rule == AlertRule::Spike && outcome.which == Which::Global {
             match watch.signal {
-                Some(AlertSignal::Grad) => self.book.grad_norm_spiked(),
-                Some(AlertSignal::Kind(Kind::Update)) => self.book.update_norm_spiked(),
+                Some(AlertSignal::Grad) => self.totals.grad_norm_spiked(),
+                Some(AlertSignal::Kind(Kind::Update)) => self.totals.update_norm_spiked(),
                 _ => {}
             }
         }
@@ -244,7 +244,7 @@ impl Engine {
         let begun: Vec<(usize, Stalled)> = begun.collect();
         let step = self.last_step.unwrap_or_default();
         let said = |(index, stalled)| {
-            self.book.found(AlertRule::Stall);
+            self.totals.found(AlertRule::Stall);
             self.stall_alert(index, stalled, AlertPhase::Begins, step, SystemTime::now())
         };
         begun.into_iter().map(said).collect()

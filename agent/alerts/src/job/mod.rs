@@ -251,9 +251,9 @@ impl Relay for Shared {
             }
         }
         let receipt = Receipt { taken: *taken, sent: incidents.sent_of(Rank(rank), *taken) };
-        let is_news = *taken > before;
+        let is_new = *taken > before;
         drop(state);
-        if is_news {
+        if is_new {
             self.change.notify_all();
         }
         receipt
@@ -265,7 +265,7 @@ pub(crate) struct JobQueue {
     shared: Arc<Shared>,
     /// Receives the queues that deliver the last messages.
     done: Receiver<Vec<ClosingQueue>>,
-    book: Arc<AlertTotals>,
+    totals: Arc<AlertTotals>,
     notices: Notices,
 }
 
@@ -275,7 +275,7 @@ impl JobQueue {
         (rank, world): (Rank, u32),
         run: String,
         senders: Senders,
-        (book, notices): (&Arc<AlertTotals>, &Notices),
+        (totals, notices): (&Arc<AlertTotals>, &Notices),
     ) -> Result<Self, Box<(std::io::Error, Senders)>> {
         let part = match rank {
             Rank(0) => Part::Gathers(JobIncidents::default(), HashMap::new()),
@@ -285,7 +285,7 @@ impl JobQueue {
         let state = State::new(part, WaitTimes::of(world), ways);
         let shared = Arc::new(Shared { state: Mutex::new(state), change: Condvar::new() });
         let (give, done) = bounded(1);
-        let (of_thread, voice) = (Arc::clone(&shared), notices.clone());
+        let (of_thread, of_notices) = (Arc::clone(&shared), notices.clone());
         // The senders are returned if the thread cannot start.
         let (hand, senders_of_thread) = bounded::<Senders>(1);
         let thread = std::thread::Builder::new().name("trainmon-job".to_owned()).spawn(move || {
@@ -293,7 +293,7 @@ impl JobQueue {
             let Ok(senders) = senders_of_thread.recv() else { return };
             of_thread.run(|JobMessage { alert, channels, ranks }| {
                 let payload = Arc::new(Payload::new(&alert, &run, Some(&ranks)));
-                senders.send(&payload, channels).into_iter().for_each(|complaint| voice.warn(complaint, None));
+                senders.send(&payload, channels).into_iter().for_each(|complaint| of_notices.warn(complaint, None));
             });
             let deadline = of_thread.state.lock().deadline.unwrap_or_else(Instant::now);
             give.send(senders.close(deadline)).unwrap_or_default();
@@ -301,7 +301,7 @@ impl JobQueue {
         match thread {
             Ok(_) => {
                 hand.send(senders).unwrap_or_default();
-                Ok(Self { shared, done, book: Arc::clone(book), notices: notices.clone() })
+                Ok(Self { shared, done, totals: Arc::clone(totals), notices: notices.clone() })
             }
             Err(error) => Err(Box::new((error, senders))),
         }
@@ -338,7 +338,7 @@ impl ClosingJob {
     /// Waits until the last message is handed to the notifiers, until the deadline. Messages left then are counted as
     /// lost.
     pub(crate) fn hand_over(self, deadline: Instant) -> Vec<ClosingQueue> {
-        let JobQueue { shared, done, book, notices } = self.0;
+        let JobQueue { shared, done, totals, notices } = self.0;
         if let Ok(queues) = receive_by(&done, deadline) {
             return queues;
         }
@@ -346,7 +346,7 @@ impl ClosingJob {
         shared.change(|state| state.ends = Some(Instant::now()));
         done.recv_timeout(LAST_WAIT).unwrap_or_else(|_| {
             let left = shared.state.lock().left();
-            book.lose(left);
+            totals.lose(left);
             notices.warn(format!("alerts of the job not sent before the shutdown deadline: {left}"), None);
             Vec::new()
         })

@@ -142,7 +142,7 @@ pub(super) struct Job {
     pub(super) ranks: Vec<Rank>,
     pub(super) leader: Leader,
     pub(super) followers: Vec<Follower>,
-    pub(super) book: ProgressLog,
+    pub(super) progress_log: ProgressLog,
     pub(super) said: Vec<LeaderEvent>,
     pub(super) heard: Vec<FollowerEvent>,
 }
@@ -152,14 +152,14 @@ impl Job {
         let capture = CaptureOnDemand { max_captures: 3, min_distance: 1_000, ..CaptureOnDemand::default() };
         let config = Arc::new(Config { capture: Some(capture), ..Config::default() });
         let captures = CaptureRequests::new(&config, ChangeIds::default());
-        let (rank_store, book) = (MemoryRankStore::default(), ProgressLog::default());
+        let (rank_store, progress_log) = (MemoryRankStore::default(), ProgressLog::default());
         let ranks: Vec<Rank> = (0..world).map(|_| Rank::new(&config)).collect();
-        let leader = Leader::new("session".into(), world, config, Arc::clone(&ranks[0].live), book.clone())
+        let leader = Leader::new("session".into(), world, config, Arc::clone(&ranks[0].live), progress_log.clone())
             .with_stop(StopRequest::new(ranks[0].asks_to_stop(), ChangeIds::default()))
             .with_captures(captures);
         let followers = (1..world).map(|rank| follower(rank, "first", &ranks[rank as usize])).collect();
         let now = Instant::now();
-        Self { rank_store, now, ranks, leader, followers, book, said: Vec::new(), heard: Vec::new() }
+        Self { rank_store, now, ranks, leader, followers, progress_log, said: Vec::new(), heard: Vec::new() }
     }
 
     pub(super) fn request(&mut self, id: u64, change: Change) {
@@ -228,7 +228,7 @@ impl Job {
     }
 
     pub(super) fn stage(&self, id: u64) -> Stage {
-        self.book.all().iter().find(|progress| progress.id == id).unwrap().stage
+        self.progress_log.all().iter().find(|progress| progress.id == id).unwrap().stage
     }
 }
 

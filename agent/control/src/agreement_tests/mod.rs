@@ -43,7 +43,7 @@ fn ranks_of_different_speeds_switch_at_the_same_step_again_and_again() {
         assert_eq!(job.stage(id), Stage::Switched);
     }
     assert_eq!(job.heard, []);
-    assert!(job.book.all().iter().all(|progress| progress.late.is_empty() && progress.waiting_for.is_empty()));
+    assert!(job.progress_log.all().iter().all(|progress| progress.late.is_empty() && progress.waiting_for.is_empty()));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_rank_that_learns_too_late_switches_at_once_and_everybody_hears_of_it() {
         "{:?}",
         job.said
     );
-    assert_eq!(job.book.all()[0].late.len(), 1);
+    assert_eq!(job.progress_log.all()[0].late.len(), 1);
     assert_eq!(job.stage(1), Stage::Switched);
 }
 
@@ -269,14 +269,18 @@ fn where_too_many_changes_wait_the_oldest_gives_way_and_says_so() {
         job.set_interval(id, id + 1);
     }
     let withdrawn = |job: &Job| -> Vec<u64> {
-        job.book.all().iter().filter(|it| it.stage == Stage::Withdrawn).map(|it| it.id).collect()
+        job.progress_log.all().iter().filter(|it| it.stage == Stage::Withdrawn).map(|it| it.id).collect()
     };
     assert_eq!(withdrawn(&job), [1, 2, 3]);
-    assert!(job.book.all()[0].why.as_ref().unwrap().contains("16 later changes"), "{:?}", job.book.all()[0]);
+    assert!(
+        job.progress_log.all()[0].why.as_ref().unwrap().contains("16 later changes"),
+        "{:?}",
+        job.progress_log.all()[0]
+    );
     for id in 100..200 {
         job.request(id, Change::Pause);
     }
-    let waiting = job.book.all().iter().filter(|it| it.stage == Stage::Waiting).count();
+    let waiting = job.progress_log.all().iter().filter(|it| it.stage == Stage::Waiting).count();
     assert_eq!(waiting, MAX_WAITING_CHANGES, "none that waits is forgotten");
 }
 
@@ -296,7 +300,7 @@ fn a_window_without_a_step_in_it_is_withdrawn() {
     job.tenths(900, &[1, 1]);
     let stages = [1, 2, 3, 4].map(|id| job.stage(id));
     assert_eq!(stages, [Stage::Withdrawn, Stage::Switched, Stage::Withdrawn, Stage::Switched]);
-    let why = job.book.all()[2].why.clone().unwrap();
+    let why = job.progress_log.all()[2].why.clone().unwrap();
     assert_eq!(why, "no step would be measured: `stop_step` 900 is not after the first possible step, 1000");
 }
 

@@ -48,7 +48,7 @@ impl Leader {
             }
         }
         let Some(step) = open.agreed else {
-            self.book.put(open.progress.clone());
+            self.progress_log.put(open.progress.clone());
             return Ok(false);
         };
         let own = self.live.switched().filter(|switched| switched.id == open.proposal.id);
@@ -63,7 +63,7 @@ impl Leader {
         if is_over {
             open.progress.stage = Stage::Switched;
         }
-        self.book.put(open.progress.clone());
+        self.progress_log.put(open.progress.clone());
         Ok(is_over)
     }
 
@@ -190,7 +190,7 @@ impl Leader {
     pub(super) fn withdraw(&mut self, mut progress: Progress, why: String) {
         progress.stage = Stage::Withdrawn;
         progress.why = Some(why.clone());
-        self.book.put(progress.clone());
+        self.progress_log.put(progress.clone());
         self.said.push(LeaderEvent::Withdrawn { what: progress.what, why });
     }
 

@@ -78,7 +78,7 @@ pub(super) struct Leader {
     began: u64,
     config: Arc<Config>,
     live: Arc<Live>,
-    book: ProgressLog,
+    progress_log: ProgressLog,
     /// The last agreed plan.
     plan: Plan,
     /// The proposal's number, from 1.
@@ -100,7 +100,13 @@ pub(super) struct Leader {
 }
 
 impl Leader {
-    pub(super) fn new(session: String, world: u32, config: Arc<Config>, live: Arc<Live>, book: ProgressLog) -> Self {
+    pub(super) fn new(
+        session: String,
+        world: u32,
+        config: Arc<Config>,
+        live: Arc<Live>,
+        progress_log: ProgressLog,
+    ) -> Self {
         Self {
             plan: Plan::clone(&live.plan()),
             members: Members::new(session.clone()),
@@ -109,7 +115,7 @@ impl Leader {
             began: live.step().0,
             config,
             live,
-            book,
+            progress_log,
             last_id: 0,
             queue: VecDeque::new(),
             stop: StopRequest::nobody(),
@@ -150,7 +156,7 @@ impl Leader {
             let why = format!("replaced by {MAX_WAITING_CHANGES} later changes");
             self.withdraw(Progress::new(oldest.id, &oldest.what), why);
         }
-        self.book.put(Progress::new(request.id, &request.what));
+        self.progress_log.put(Progress::new(request.id, &request.what));
         self.queue.push_back(request);
     }
 
@@ -161,7 +167,7 @@ impl Leader {
         if !self.is_about_to_stop()
             && let Some(request) = self.stop.request(now, self.members.wanting_stop())
         {
-            self.book.put(Progress::new(request.id, &request.what));
+            self.progress_log.put(Progress::new(request.id, &request.what));
             // It cannot wait for changes of the plan.
             self.queue.push_front(request);
         }
@@ -266,7 +272,7 @@ impl Leader {
             }
             progress.stage = Stage::Asking;
             progress.waiting_for = self.others().collect();
-            self.book.put(progress.clone());
+            self.progress_log.put(progress.clone());
             let answers = BTreeMap::new();
             self.open =
                 Some(Open { proposal, progress, since: now, answers, named: None, agreed: None, switched: None });

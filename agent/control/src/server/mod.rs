@@ -118,12 +118,12 @@ async fn serve(unix: Option<UnixListener>, tcp: Option<TcpListener>, state: Arc<
         None => std::future::pending().await,
     };
     let (never, _) =
-        tokio::join!(keep_door(at_socket, Origin::Socket, &state), keep_door(at_port, Origin::Http, &state));
+        tokio::join!(serve_listener(at_socket, Origin::Socket, &state), serve_listener(at_port, Origin::Http, &state));
     never
 }
 
 /// Accepts requests on one listener, one at a time and up to the limit.
-async fn keep_door<S>(
+async fn serve_listener<S>(
     accept: impl AsyncFn() -> io::Result<Option<S>>,
     origin: Origin,
     state: &Arc<ServerState>,

@@ -288,7 +288,7 @@ class Monitor:
     def settings(self, *, like_msprobe: bool = False) -> Settings:
         """The effective config, including changes by live control. `like_msprobe`: whether msprobe's import is used;
         its V2 layout has its names too."""
-    def whereabouts(self) -> list[tuple[str, list[str]]]:
+    def locations(self) -> list[tuple[str, list[str]]]:
         """Each exporter's name and the locations of its output. The first location of `csv` is the rank's directory."""
     def configured(self, kind: int) -> bool:
         """Whether the config requests this kind."""
@@ -480,7 +480,7 @@ class Monitor:
     def announce(self, watched: int, parameters: int) -> None:
         """Prints, on the first rank, the measured signals of so many parameters (`watched` of all) and the output
         locations; the summary is printed too when the monitor has shut down. Once."""
-    def books(self) -> Mapping[str, int]:
+    def counts(self) -> Mapping[str, int]:
         """The counters observed, not_sampled, offered, accepted, dropped, `lost` over all exporters, and
         `missing_numbers`: losses and norms of steps that left without them."""
     def report(self) -> str:

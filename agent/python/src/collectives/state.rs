@@ -286,9 +286,9 @@ impl State {
 
     /// Returns the number of ended operations and the time in them, by group.
     pub(super) fn times(&self) -> Vec<(String, Vec<u32>, u64, f64)> {
-        let book = self.shared.monitor.collective_totals();
+        let totals = self.shared.monitor.collective_totals();
         let of_group = |group: &Arc<ProcessGroup>| {
-            let of_all = book
+            let of_all = totals
                 .all()
                 .into_iter()
                 .filter(|series| series.group() == &*group.name && !series.op().is_point_to_point());
@@ -297,7 +297,7 @@ impl State {
             });
             (group.name.to_string(), group.ranks.to_vec(), count, seconds)
         };
-        book.groups().iter().map(of_group).filter(|(.., count, _)| *count > 0).collect()
+        totals.groups().iter().map(of_group).filter(|(.., count, _)| *count > 0).collect()
     }
 
     /// Stops announcing operations, and drops the open ones.

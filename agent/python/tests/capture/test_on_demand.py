@@ -34,9 +34,9 @@ def usr1(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     signal.signal(signal.SIGUSR1, before)
 
 
-def refusal_of(doors: Path, request: dict[str, Any]) -> tuple[int, str, str]:
+def refusal_of(addresses: Path, request: dict[str, Any]) -> tuple[int, str, str]:
     """The status, the words and the hint with which a request is refused."""
-    connection = control.Connection(doors / "control.sock")
+    connection = control.Connection(addresses / "control.sock")
     connection.request("POST", "/dump", json.dumps(request).encode())
     response: http.client.HTTPResponse = connection.getresponse()
     answer = json.loads(response.read())

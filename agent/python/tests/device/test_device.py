@@ -279,10 +279,10 @@ def test_a_device_too_far_behind_is_given_up_counted_and_said(tmp_path: Path) ->
     slow.is_done = True
     queue.finish(1.0)
     monitor.shutdown()
-    books = monitor.books()
-    assert books["observed"] == 7
+    counts = monitor.counts()
+    assert counts["observed"] == 7
     # Two are given up here; the batch of the third had left without it when it came.
-    assert books["not_sampled"] == 3
+    assert counts["not_sampled"] == 3
     assert any("did not deliver" in message for message in heard), heard
     found = runs.rows(runs.run_directory(tmp_path, 0), "param_origin")
     assert [int(row["step"]) for row in found] == [3, 4, 5, 6]
@@ -305,7 +305,7 @@ def test_a_graph_that_is_captured_is_left_alone_and_earlier_results_come_after_i
     monitor.shutdown()
     found = runs.rows(runs.run_directory(tmp_path, 0), "param_origin")
     assert {int(row["step"]): float(row["max"]) for row in found} == {0: 0.0, 1: 1.0, 3: 3.0}
-    assert monitor.books()["not_sampled"] == 1
+    assert monitor.counts()["not_sampled"] == 1
 
 
 def test_a_device_that_fails_is_told_and_does_not_raise(tmp_path: Path) -> None:
@@ -319,7 +319,7 @@ def test_a_device_that_fails_is_told_and_does_not_raise(tmp_path: Path) -> None:
     queue.collect()
     assert any("illegal memory access" in message and "advice" not in message for message in heard), heard
     monitor.shutdown()
-    assert monitor.books()["not_sampled"] == 1
+    assert monitor.counts()["not_sampled"] == 1
 
 
 def test_a_skipped_step_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -340,8 +340,8 @@ def test_a_skipped_step_leaves_nothing_behind(tmp_path: Path) -> None:
     directory = runs.run_directory(tmp_path, 0)
     for kind in ("param_origin", "exp_avg"):
         assert [(row["step"], float(row["max"])) for row in runs.rows(directory, kind)] == [("0", 2.0)]
-    books = monitor.books()
-    assert (books["observed"], books["not_sampled"]) == (4, 2)
+    counts = monitor.counts()
+    assert (counts["observed"], counts["not_sampled"]) == (4, 2)
 
 
 def test_more_rows_than_a_page_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -468,7 +468,7 @@ def test_what_cannot_be_measured_is_counted_and_said(tmp_path: Path) -> None:
     monitor.end_step()
     queue.finish(1.0)
     monitor.shutdown()
-    assert monitor.books()["not_sampled"] == len(odd)
+    assert monitor.counts()["not_sampled"] == len(odd)
     for word in ("strided", "meta", "freed", str(odd_type)):
         assert any(word in message for message in heard), (word, heard)
 
@@ -768,7 +768,7 @@ def test_a_watch_shows_the_same_on_either_way(tmp_path: Path) -> None:
         kinds = ("actv", "actv_grad", "grad_unreduced", "grad_reduced")
         found.append({kind: runs.rows(directory, kind) for kind in kinds})
         found[-1]["steps"] = runs.steps(directory)
-        assert monitor.books()["not_sampled"] == 0
+        assert monitor.counts()["not_sampled"] == 0
     assert torch.equal(*trained)
     for kind in ("actv", "actv_grad", "grad_unreduced", "grad_reduced"):
         host, device = ({f"{r['step']} {r['name']}": r for r in rows[kind]} for rows in found)
@@ -815,7 +815,7 @@ def test_gpu_training_is_never_waited_for(tmp_path: Path) -> None:
                 torch.cuda.synchronize()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert monitor.books()["not_sampled"] == 0
+    assert monitor.counts()["not_sampled"] == 0
     directory = runs.run_directory(tmp_path, 0)
     for kind in ("actv", "actv_grad", "grad_unreduced", "grad_reduced", "param_origin", "update"):
         assert {int(row["step"]) for row in runs.rows(directory, kind)} == {0, 1, 2, 3}, kind

@@ -188,8 +188,8 @@ def test_a_skipped_step_counts_what_was_launched_together(tmp_path: Path) -> Non
     shown_to(queue, monitor)
     queue.abandon_step()
     assert rows_written(queue, monitor, tmp_path) == {}
-    assert monitor.books()["observed"] == 6
-    assert monitor.books()["not_sampled"] == 6
+    assert monitor.counts()["observed"] == 6
+    assert monitor.counts()["not_sampled"] == 6
 
 
 @pytest.mark.parametrize("how", READABLE.values(), ids=READABLE)

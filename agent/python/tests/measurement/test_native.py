@@ -58,10 +58,10 @@ def open_monitor(tmp_path: Path, said: list[tuple[str, str, str | None]]) -> Ite
     yield opening
     for monitor in opened:
         monitor.shutdown()
-        books = monitor.books()
-        assert books["observed"] == books["not_sampled"] + books["offered"]
-        assert books["offered"] == books["accepted"] + books["dropped"]
-        assert books["lost"] == 0
+        counts = monitor.counts()
+        assert counts["observed"] == counts["not_sampled"] + counts["offered"]
+        assert counts["offered"] == counts["accepted"] + counts["dropped"]
+        assert counts["lost"] == 0
 
 
 def reading(monitor: Monitor, tensor: torch.Tensor, kind: int = GRAD, **arguments: Any) -> dict[str, float]:
@@ -214,7 +214,7 @@ def test_a_factor_stands_for_the_scaled_tensor(open_monitor: Open) -> None:
 def test_a_factor_that_no_scale_gives_is_told(open_monitor: Open, said: list[Any], factor: float) -> None:
     monitor = open_monitor()
     assert monitor.observe(monitor.register("it", 0), GRAD, 0, torch.ones(3), factor) is None
-    assert monitor.books()["not_sampled"] == 1
+    assert monitor.counts()["not_sampled"] == 1
     assert "not a finite number above 0" in said[-1][1]
 
 
@@ -289,8 +289,8 @@ def test_what_cannot_be_measured_is_counted_and_told_once(open_monitor: Open, sa
         assert monitor.observe(identity, GRAD, 0, it, once=once) is None
     assert monitor.sign_agreement(it, it) is None
     assert monitor.measure(it) == {}
-    books = monitor.books()
-    assert (books["observed"], books["not_sampled"]) == (2, 2)
+    counts = monitor.counts()
+    assert (counts["observed"], counts["not_sampled"]) == (2, 2)
     assert len(said) == 1
     assert why in said[0][1] and "grad_reduced of `it`" in said[0][1]
 
@@ -304,7 +304,7 @@ def test_under_functorch_nothing_is_measured_and_nothing_breaks(open_monitor: Op
         return row * 2
 
     assert torch.equal(torch.vmap(seen)(torch.ones(3, 4)), torch.full((3, 4), 2.0))
-    assert monitor.books()["not_sampled"] == 1
+    assert monitor.counts()["not_sampled"] == 1
 
 
 def test_a_subclass_is_measured_without_its_code_being_run(open_monitor: Open) -> None:
@@ -510,11 +510,11 @@ def test_a_copy_serves_one_update_and_a_changed_shape_is_told(open_monitor: Open
     monitor = open_monitor()
     identity = monitor.register("it", 0)
     monitor.observe_update(identity, torch.ones(3))
-    assert monitor.books()["observed"] == 0, "without a copy there is nothing to tell"
+    assert monitor.counts()["observed"] == 0, "without a copy there is nothing to tell"
     monitor.keep_copy(identity, torch.ones(3))
     monitor.observe_update(identity, torch.ones(4))
     monitor.observe_update(identity, torch.ones(3))
-    assert monitor.books()["not_sampled"] == 1
+    assert monitor.counts()["not_sampled"] == 1
     assert "[3] before the step and is torch.float32 [4] now" in said[-1][1]
 
 
@@ -554,7 +554,7 @@ def test_rows_of_a_hold_belong_to_its_step(open_monitor: Open) -> None:
     pending.release()
     pending.release()
     monitor.shutdown()
-    assert monitor.books()["accepted"] == 2
+    assert monitor.counts()["accepted"] == 2
 
 
 def test_a_row_after_the_release_is_counted_as_not_measured(open_monitor: Open, said: list[Any]) -> None:
@@ -563,7 +563,7 @@ def test_a_row_after_the_release_is_counted_as_not_measured(open_monitor: Open, 
     pending.release()
     table = torch.ones((1, 8), dtype=torch.float64)
     pending.record_rows([(monitor.register("it", 0), GRAD, 0, "torch.float32", [2])], [(table, 0)])
-    assert monitor.books()["not_sampled"] == 1
+    assert monitor.counts()["not_sampled"] == 1
     assert "after its step was released" in said[-1][1]
 
 
@@ -599,7 +599,7 @@ def test_loss_and_gradient_norm_reach_the_step_table(open_monitor: Open) -> None
     pending.release()
     pending.set_loss(99.0)
     monitor.end_step()
-    [directory, *_] = dict(monitor.whereabouts())["csv"]
+    [directory, *_] = dict(monitor.locations())["csv"]
     monitor.shutdown()
     lines = (Path(directory) / "steps.csv").read_text(encoding="utf-8").splitlines()
     for column, expected in (("grad_norm", [3, 4]), ("loss", [1.5, 2.5])):
@@ -618,8 +618,8 @@ def test_outside_the_window_nothing_is_read(open_monitor: Open) -> None:
     assert monitor.observe(identity, GRAD, 0, torch.ones(4)) == 2
     monitor.skip_step()
     assert monitor.step == 1
-    books = monitor.books()
-    assert (books["observed"], books["not_sampled"]) == (2, 2)
+    counts = monitor.counts()
+    assert (counts["observed"], counts["not_sampled"]) == (2, 2)
 
 
 def test_a_missing_tensor_is_a_record_of_its_own(open_monitor: Open) -> None:
@@ -627,7 +627,7 @@ def test_a_missing_tensor_is_a_record_of_its_own(open_monitor: Open) -> None:
     identity = monitor.register("it", 0)
     monitor.observe_missing(identity, ACTV, 0)
     assert monitor.observe(identity, ACTV, 0, None) is None
-    assert monitor.books()["not_sampled"] == 0
+    assert monitor.counts()["not_sampled"] == 0
 
 
 def test_threads_may_observe_at_once(open_monitor: Open) -> None:
@@ -644,7 +644,7 @@ def test_threads_may_observe_at_once(open_monitor: Open) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert monitor.books()["observed"] == 4 * 2 * 200
+    assert monitor.counts()["observed"] == 4 * 2 * 200
 
 
 # Configs and words.

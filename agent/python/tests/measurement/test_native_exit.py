@@ -41,7 +41,7 @@ def train(monitor, identity, steps):
         monitor.end_step()
 def break_the_output(monitor):
     # The exporter may be making the run directory anew at any moment.
-    directory = dict(monitor.whereabouts())["csv"][0]
+    directory = dict(monitor.locations())["csv"][0]
     for attempt in range(1000):
         try:
             open(directory, "x").close()

@@ -50,7 +50,7 @@ def test_readings_are_those_of_one_by_one(tmp_path: Path) -> None:
     for monitor in (together, alone):
         monitor.end_step()
         monitor.shutdown()
-    assert together.books() == alone.books()
+    assert together.counts() == alone.counts()
 
 
 def test_what_cannot_be_measured_keeps_nothing_from_the_others(tmp_path: Path) -> None:
@@ -65,10 +65,10 @@ def test_what_cannot_be_measured_keeps_nothing_from_the_others(tmp_path: Path) -
     assert [row[0] for row in monitor.latest(PARAM)] == [f"tensor{len(odd)}"]
     monitor.end_step()
     monitor.shutdown()
-    books = monitor.books()
-    assert books["observed"] == len(shown)
+    counts = monitor.counts()
+    assert counts["observed"] == len(shown)
     # None is a row of its own: there was no tensor.
-    assert books["not_sampled"] == len(odd) - 1
+    assert counts["not_sampled"] == len(odd) - 1
     assert len([it for it in said if it[0] == "warning"]) == len(odd) - 1
 
 

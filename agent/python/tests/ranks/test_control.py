@@ -17,13 +17,13 @@ from trainmon.frameworks import live_watches
 
 
 def test_targets_modules_and_kinds_follow_at_one_step(tmp_path: Path) -> None:
-    doors = tmp_path / "control"
+    addresses = tmp_path / "control"
     config = {
         "wg_distribution": True,
         "ops": ["norm"],
         "targets": {"layers.0": {}},
         "output_dir": str(tmp_path / "out"),
-        "control": {"directory": str(doors)},
+        "control": {"directory": str(addresses)},
         "queue_steps": 1024,
     }
     net, optimizer = tiny.training()
@@ -34,13 +34,13 @@ def test_targets_modules_and_kinds_follow_at_one_step(tmp_path: Path) -> None:
     }
     for step in range(9):
         if step in orders:
-            assert control.order(doors, "/set", orders[step]) == step + 1
+            assert control.order(addresses, "/set", orders[step]) == step + 1
         optimizer.zero_grad()
         tiny.loss_of(net, step, 0).backward()
         optimizer.step()
     report = watch.close()
-    books = watch.monitor.books()
-    assert books["lost"] == 0 and books["observed"] == books["not_sampled"] + books["offered"], report
+    counts = watch.monitor.counts()
+    assert counts["lost"] == 0 and counts["observed"] == counts["not_sampled"] + counts["offered"], report
     run = runs.run_directory(tmp_path / "out", 0)
     every = [name for name, _ in net.named_parameters()]
     some = [name for name in every if name.startswith(("layers.1.fc1", "head"))]
@@ -76,9 +76,9 @@ def test_a_budget_thins_out_visibly_and_leaves_the_norm_unknown(tmp_path: Path) 
     before = [one.detach().clone() for one in net.parameters()]
     with trainmon.watch(net, optimizer, config=config) as watch:
         tiny.train(net, optimizer, 30)
-    books = watch.monitor.books()
-    assert books["lost"] == 0 and books["observed"] == books["not_sampled"] + books["offered"]
-    assert books["not_sampled"] > 0
+    counts = watch.monitor.counts()
+    assert counts["lost"] == 0 and counts["observed"] == counts["not_sampled"] + counts["offered"]
+    assert counts["not_sampled"] > 0
     run = runs.run_directory(tmp_path, 0)
     lines = runs.steps(run)
     ratios = [float(line["sampling_ratio"]) for line in lines]
@@ -118,9 +118,9 @@ def test_two_ranks_switch_at_the_step_that_the_status_names(tmp_path: Path) -> N
 def test_statistics_that_can_be_pulled_are_those_that_are_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    doors, file = tmp_path / "control", tmp_path / "monitor.json"
+    addresses, file = tmp_path / "control", tmp_path / "monitor.json"
     monkeypatch.setenv("MONITOR_OUTPUT_DIR", str(tmp_path / "out"))
-    settings = {"wg_distribution": True, "ops": ["norm"], "control": {"directory": str(doors)}, "targets": {}}
+    settings = {"wg_distribution": True, "ops": ["norm"], "control": {"directory": str(addresses)}, "targets": {}}
     file.write_text(json.dumps(settings))
     net, optimizer = tiny.training()
     monitor = trainmon.TrainerMon(file, params_have_main_grad=False)
@@ -135,7 +135,7 @@ def test_statistics_that_can_be_pulled_are_those_that_are_measured(
     for step in range(8):
         if step in orders:
             # It takes effect when the next step begins: nothing is measured otherwise before.
-            assert control.order(doors, "/set", orders[step]) == step + 1
+            assert control.order(addresses, "/set", orders[step]) == step + 1
         optimizer.zero_grad()
         tiny.loss_of(net, step, 0).backward()
         reduced, unreduced = monitor.generate_wgrad_metrics()

@@ -61,7 +61,7 @@ class Run:
     def finish(self) -> tuple[list[float], str]:
         """The norms in `steps.csv`, and the closing account."""
         self.norm.close(1.0)
-        [directory, *_] = dict(self.monitor.whereabouts())["csv"]
+        [directory, *_] = dict(self.monitor.locations())["csv"]
         report = self.monitor.shutdown()
         with (Path(directory) / "steps.csv").open(encoding="utf-8") as file:
             return [float(row["grad_norm"] or "nan") for row in csv.DictReader(file)], report
@@ -80,7 +80,7 @@ def test_a_sum_that_comes_ten_steps_late_is_in_its_step(tmp_path: Path) -> None:
     assert norms == pytest.approx([math.sqrt(2) * (1 + step) for step in range(11)])
     assert run.warnings() == []
     assert "missing" not in report
-    assert run.monitor.books()["missing_numbers"] == 0
+    assert run.monitor.counts()["missing_numbers"] == 0
 
 
 def test_a_sum_that_comes_too_late_is_counted_and_said_once(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_sum_that_comes_too_late_is_counted_and_said_once(tmp_path: Path) -> N
     assert "step 0 is delivered without its global gradient norm" in message
     assert hint is not None and "raise `queue_steps`" in hint
     assert "missing: the global gradient norm of 2 steps: " in report
-    assert run.monitor.books()["missing_numbers"] == 2
+    assert run.monitor.counts()["missing_numbers"] == 2
 
 
 def test_a_norm_that_is_left_out_on_purpose_is_not_missing_and_one_given_up_is(tmp_path: Path) -> None:

@@ -72,15 +72,15 @@ def slow_rank(output):
             time.sleep(0.05)
         inside.all_reduce(torch.ones(4))
         step()
-    books = watch.collectives.hooks
+    hooks = watch.collectives.hooks
     least, most = 0.8 * min(lags := inside.lags()), 1.2 * max(lags)
     if RANK == 0:
-        eventually(books.stragglers)
-        ((group, rank, lag, _median, _step),) = books.stragglers()
+        eventually(hooks.stragglers)
+        ((group, rank, lag, _median, _step),) = hooks.stragglers()
         assert (group, rank) == ("world", 1), (group, rank)
         assert least < lag < most, (least, lag, most)
-        (doors,) = {Path(json.loads(one.read_text())["socket"]).parent for one in output.glob("control-*/control.json")}
-        (shown,) = control.ask(doors, "GET", "/status")["collectives"]["stragglers"]
+        (addresses,) = {Path(json.loads(one.read_text())["socket"]).parent for one in output.glob("control-*/control.json")}
+        (shown,) = control.ask(addresses, "GET", "/status")["collectives"]["stragglers"]
         assert (shown["process_group"], shown["rank"]) == ("world", 1), shown
         assert least < shown["lag_seconds"] < most, (least, shown, most)
         print("found the slow rank", flush=True)
@@ -99,11 +99,11 @@ def slow_in_turn(output):
                 time.sleep(0.02)
             distributed.all_reduce(torch.ones(4), group=group)
         step()
-    books = watch.collectives.hooks
+    hooks = watch.collectives.hooks
     if RANK == 0:
-        eventually(lambda: len(books.stragglers()) == 2)
-        last = {group: rank for group, rank, *_ in books.stragglers()}
-        assert last.pop("world") == 0 and list(last.values()) == [1], (last, books.stragglers())
+        eventually(lambda: len(hooks.stragglers()) == 2)
+        last = {group: rank for group, rank, *_ in hooks.stragglers()}
+        assert last.pop("world") == 0 and list(last.values()) == [1], (last, hooks.stragglers())
     distributed.barrier()
     watch.close()
 

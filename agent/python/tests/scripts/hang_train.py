@@ -62,8 +62,8 @@ def start(output: Path, store: str) -> Any:
 def status(output: Path) -> dict[str, Any]:
     """What rank 0's live control says."""
     for description in output.glob("control-*/control.json"):
-        doors = Path(json.loads(description.read_text())["socket"]).parent
-        return dict(control.ask(doors, "GET", "/status"))
+        addresses = Path(json.loads(description.read_text())["socket"]).parent
+        return dict(control.ask(addresses, "GET", "/status"))
     return {"hang": None}
 
 

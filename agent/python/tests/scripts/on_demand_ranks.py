@@ -34,21 +34,21 @@ class Orders(threading.Thread):
 
     def run(self) -> None:
         (description,) = eventually(lambda: list(self.output.glob("control-*/control.json")))
-        doors = Path(json.loads(description.read_text())["socket"]).parent
-        number = control.ask(doors, "POST", "/dump", json.dumps({"steps": 2}))["id"]
-        self.over["ctl"] = self.wait(doors, lambda one: one["id"] == number)
+        addresses = Path(json.loads(description.read_text())["socket"]).parent
+        number = control.ask(addresses, "POST", "/dump", json.dumps({"steps": 2}))["id"]
+        self.over["ctl"] = self.wait(addresses, lambda one: one["id"] == number)
         self.wants_signal = True
-        self.over["signal"] = self.wait(doors, lambda one: "a signal to rank 1" in one["what"])
+        self.over["signal"] = self.wait(addresses, lambda one: "a signal to rank 1" in one["what"])
 
     @staticmethod
-    def wait(doors: Path, is_it: Any) -> Any:
+    def wait(addresses: Path, is_it: Any) -> Any:
         """A capture, once both ranks have told how it went: the other may be over before the one that is asked."""
 
         def is_over(one: Any) -> bool:
             return one["stage"] in ("done", "failed") and bool(one["ranks_done"] + one["ranks_failed"])
 
         def over() -> Any:
-            captures = control.ask(doors, "GET", "/status")["captures"]
+            captures = control.ask(addresses, "GET", "/status")["captures"]
             return next((one for one in captures if is_it(one) and is_over(one)), None)
 
         found = eventually(over)

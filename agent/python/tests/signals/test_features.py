@@ -254,7 +254,7 @@ def test_what_does_not_fit_is_counted_and_said(tmp_path: Path) -> None:
     with Watch(net, optimizer, monitor):
         net(torch.randn(6, 2, 8)).sum().backward()
         optimizer.step()
-    assert monitor.books()["not_sampled"] == 2
+    assert monitor.counts()["not_sampled"] == 2
     for word in ("nowhere", "queries and keys", "no matrix"):
         assert any(word in message for message in heard), (word, heard)
 

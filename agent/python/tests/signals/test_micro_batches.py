@@ -121,12 +121,12 @@ def test_the_whole_steps_gradient_is_shown(tmp_path: Path, loop: Loop, announced
     with Watch(net, optimizer, monitor, grad_acc_steps=announced, device_only=device_only) as watch:
         loop(net, optimizer, [])
         watch.close()
-        books = monitor.books()
+        counts = monitor.counts()
     if loop is plainly and not device_only:
         numbers = {number for _, _, number, _ in monitor.latest(Kind.GRAD_UNREDUCED)}
         assert numbers == {PASSES[-1] - 1}, "all stand beside the last micro-batch"
     assert bits.same(unwatched, [one.detach() for one in net.parameters()])
-    assert books["observed"] == books["not_sampled"] + books["offered"]
+    assert counts["observed"] == counts["not_sampled"] + counts["offered"]
     run = runs.run_directory(tmp_path, 0)
     lines = runs.steps(run)
     assert [int(line["step"]) for line in lines] == list(range(len(truth)))

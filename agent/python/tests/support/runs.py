@@ -32,7 +32,7 @@ def run_directory(base: Path, rank: int) -> Path:
 
 def is_settled(monitor: Monitor) -> bool:
     """Whether every exporter has delivered or lost each step ended so far. For a run that holds nothing back."""
-    offered = monitor.books()["offered"]
+    offered = monitor.counts()["offered"]
     lines = re.findall(r": (\d+) of (\d+) records delivered((?:, \d+ \w+)*)", monitor.report())
     sums = [int(done) + sum(map(int, re.findall(r"\d+", lost))) for done, _, lost in lines]
     return bool(lines) and all(given == str(offered) for _, given, _ in lines) and sums == [offered] * len(lines)

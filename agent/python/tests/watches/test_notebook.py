@@ -33,7 +33,7 @@ def watch_once(tmp_path: Path, **config: Any) -> str | None:
     page = {"wg_distribution": True, "ops": ["norm"], "format": ["prometheus"], "prometheus": {"port": 0, **config}}
     monitor = start_monitor(page, output_dir=str(tmp_path))
     with Watch(nn.Linear(2, 1), None, monitor):
-        places = dict(monitor.whereabouts())["prometheus"]
+        places = dict(monitor.locations())["prometheus"]
     return next((place for place in places if place.endswith("/")), None)
 
 

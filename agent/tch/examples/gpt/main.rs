@@ -99,7 +99,7 @@ fn start_monitor(arguments: &Arguments, root: &Path) -> Result<Monitor> {
         ..Options::default()
     };
     let monitor = Monitor::start(config, options)?;
-    for (exporter, places) in monitor.whereabouts() {
+    for (exporter, places) in monitor.locations() {
         for place in places {
             println!("{exporter}: {place}");
         }

@@ -68,7 +68,7 @@ pub(crate) fn show_closing_words(report: Option<&Report>, captures: &[Finished])
             "prometheus" => "the live page and the scrape page, available while a training runs",
             _ => "its output",
         };
-        for place in &sink.whereabouts {
+        for place in &sink.locations {
             println!("  {place}  ({}: {what})", sink.name);
         }
     }

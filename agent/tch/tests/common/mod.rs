@@ -89,7 +89,7 @@ impl Exporter for Collector {
         Ok(())
     }
 
-    fn whereabouts(&self) -> Vec<String> {
+    fn locations(&self) -> Vec<String> {
         Vec::new()
     }
 }

@@ -27,12 +27,12 @@ pub(super) fn status(page: &PageSource, cost: CostDocument, newest: Option<(u64,
 
 fn ledger(sources: &Sources) -> LedgerDocument {
     let Sources { ledger, worker_queue, sinks, journal, alerts, .. } = sources;
-    let books = ledger.snapshot();
+    let counts = ledger.snapshot();
     LedgerDocument {
-        observed: books.observed,
-        not_sampled: books.not_sampled,
-        accepted: books.accepted,
-        dropped: books.dropped.iter().sum(),
+        observed: counts.observed,
+        not_sampled: counts.not_sampled,
+        accepted: counts.accepted,
+        dropped: counts.dropped.iter().sum(),
         queue: queue(worker_queue),
         sinks: sinks.iter().map(sink).collect(),
         alerts_lost: alerts.snapshot().lost,
@@ -42,12 +42,12 @@ fn ledger(sources: &Sources) -> LedgerDocument {
 }
 
 fn sink(source: &SinkSource) -> SinkDocument {
-    let books = source.ledger.snapshot();
+    let counts = source.ledger.snapshot();
     SinkDocument {
         name: source.name.to_owned(),
-        accepted: books.accepted,
-        exported: books.exported,
-        lost: books.lost(),
+        accepted: counts.accepted,
+        exported: counts.exported,
+        lost: counts.lost(),
         queue: queue(&source.queue),
     }
 }

@@ -154,14 +154,14 @@ fn put_text(bytes: &mut Vec<u8>, text: &[u8]) {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FrameContent<'r> {
     Header(&'r [u8]),
-    Entry(EntrySaid<'r>),
+    Entry(EntryText<'r>),
     Stack(u32, &'r [u8]),
     Fills(Vec<(Hole, &'r [u8])>),
 }
 
 /// A decoded entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct EntrySaid<'r> {
+pub(super) struct EntryText<'r> {
     pub(super) name: &'r str,
     pub(super) moves_to_end: bool,
     pub(super) node: Option<Node<'r>>,
@@ -215,7 +215,7 @@ impl<'r> Bytes<'r> {
         std::str::from_utf8(self.text()?).ok()
     }
 
-    fn entry(&mut self) -> Option<EntrySaid<'r>> {
+    fn entry(&mut self) -> Option<EntryText<'r>> {
         let name = self.words()?;
         let flags = self.take(1)?[0];
         let has = |bit| flags & bit != 0;
@@ -228,7 +228,7 @@ impl<'r> Bytes<'r> {
             parts.push((self.words()?, self.text()?));
         }
         let node = has(HAS_NODE).then_some(Node { parent, micro_step });
-        Some(EntrySaid { name, moves_to_end: has(MOVES), node, stack, parts })
+        Some(EntryText { name, moves_to_end: has(MOVES), node, stack, parts })
     }
 }
 
@@ -271,11 +271,11 @@ mod tests {
         let said: Vec<FrameContent<'_>> = contents(&frames).into_iter().map(|content| read(content).unwrap()).collect();
         let entry = |record: &EntryRecord<'static>| {
             let EntryRecord { name, moves_to_end, node, stack, parts } = *record;
-            FrameContent::Entry(EntrySaid { name, moves_to_end, node, stack, parts: parts.to_vec() })
+            FrameContent::Entry(EntryText { name, moves_to_end, node, stack, parts: parts.to_vec() })
         };
         let [header, first, second, stack, fills] = &said[..] else { panic!("{said:?}") };
         assert_eq!(header, &FrameContent::Header(b"{}"));
-        let FrameContent::Entry(EntrySaid {
+        let FrameContent::Entry(EntryText {
             name,
             moves_to_end,
             node: read_node,

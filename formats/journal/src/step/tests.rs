@@ -65,16 +65,16 @@ prop_compose! {
         grad_norm in prop_oneof![Just(GradNorm::OfRecords), Just(GradNorm::Unknown), any_bits().prop_map(GradNorm::Known)],
         ops in option::of(vec(prop::sample::select(Statistic::ALL.to_vec()), 0..13)),
         times in vec(any_duration(), Phase::ALL.len()),
-        (counts, sampling_stride, is_planned) in any::<([u64; 6], u32, bool)>(),
+        (drawn, sampling_stride, is_planned) in any::<([u64; 6], u32, bool)>(),
         records in vec(any_record(tensors), 0..20),
     ) -> StepBatch {
         let distance = Duration::new(seconds, 7);
         let epoch = SystemTime::UNIX_EPOCH;
         let mut cost = PhaseTimes::default();
         Phase::ALL.into_iter().zip(times).for_each(|(phase, time)| cost.add(phase, time));
-        let mut books =
-            LedgerSnapshot { observed: counts[0], not_sampled: counts[1], offered: counts[2], accepted: counts[3], ..LedgerSnapshot::default() };
-        DropReason::ALL.into_iter().zip(&counts[4..]).for_each(|(why, &count)| books.dropped[why as usize] = count);
+        let [observed, not_sampled, offered, accepted, dropped @ ..] = drawn;
+        let mut counts = LedgerSnapshot { observed, not_sampled, offered, accepted, ..LedgerSnapshot::default() };
+        DropReason::ALL.into_iter().zip(dropped).for_each(|(why, count)| counts.dropped[why as usize] = count);
         StepBatch {
             step: Step(step),
             time: if is_before { epoch - distance } else { epoch + distance },
@@ -91,7 +91,7 @@ prop_compose! {
             records,
             cost,
             bytes_read,
-            books,
+            counts,
         }
     }
 }

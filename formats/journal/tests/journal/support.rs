@@ -78,7 +78,7 @@ pub(crate) fn batch(step: u64, records: u32) -> StepBatch {
         records: (0..records).map(|index| record(step, index)).collect(),
         cost,
         bytes_read: step * 100,
-        books: LedgerSnapshot { observed: step, offered: step + 1, dropped: [step, 2], ..LedgerSnapshot::default() },
+        counts: LedgerSnapshot { observed: step, offered: step + 1, dropped: [step, 2], ..LedgerSnapshot::default() },
         ..StepBatch::default()
     }
 }

@@ -144,12 +144,12 @@ impl Lead {
 
     /// After a step: waits until the steps before the lead are in every file.
     fn wait(&mut self, monitor: &Monitor) {
-        self.offered.push_back(monitor.report().books.offered);
+        self.offered.push_back(monitor.report().counts.offered);
         if self.offered.len() <= self.most_steps {
             return;
         }
         let due = self.offered.pop_front();
-        let settled = || monitor.report().sinks.iter().map(|sink| sink.books.exported + sink.books.failed).min();
+        let settled = || monitor.report().sinks.iter().map(|sink| sink.counts.exported + sink.counts.failed).min();
         while settled().is_some_and(|settled| Some(settled) < due) {
             std::thread::yield_now();
         }
@@ -167,23 +167,23 @@ fn leave_at_once() -> ! {
 fn print_account(report: &Report) {
     println!("{report}");
     println!("report balances {}", report.balances());
-    let books = &report.books;
+    let counts = &report.counts;
     println!(
-        "books observed={} not_sampled={} offered={} accepted={} dropped={} bytes_read={}",
-        books.observed,
-        books.not_sampled,
-        books.offered,
-        books.accepted,
-        books.dropped.iter().sum::<u64>(),
+        "counts observed={} not_sampled={} offered={} accepted={} dropped={} bytes_read={}",
+        counts.observed,
+        counts.not_sampled,
+        counts.offered,
+        counts.accepted,
+        counts.dropped.iter().sum::<u64>(),
         report.cost.bytes_read
     );
     for sink in &report.sinks {
-        let books = &sink.books;
+        let counts = &sink.counts;
         println!(
             "sink {} accepted={} exported={} failed={} abandoned={} dropped={}",
-            sink.name, books.accepted, books.exported, books.failed, books.abandoned, books.dropped
+            sink.name, counts.accepted, counts.exported, counts.failed, counts.abandoned, counts.dropped
         );
-        for place in &sink.whereabouts {
+        for place in &sink.locations {
             println!("place {} {place}", sink.name);
         }
     }

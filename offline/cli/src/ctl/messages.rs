@@ -40,17 +40,17 @@ pub(crate) fn status(status: &Value) -> String {
         word("/ledger/offered"),
         sum(&status["ledger"]["dropped"])
     ));
-    for (name, books) in members(&status["sinks"]) {
+    for (name, counts) in members(&status["sinks"]) {
         let queue = &status["queues"][name];
         line(format!(
             "  {name:<12} {} of {} delivered, {} failed, {} dropped; {} of {} steps queued; {}",
-            plain(&books["exported"]),
-            plain(&books["accepted"]),
-            plain(&books["failed"]),
-            plain(&books["dropped"]),
+            plain(&counts["exported"]),
+            plain(&counts["accepted"]),
+            plain(&counts["failed"]),
+            plain(&counts["dropped"]),
             plain(&queue["waiting"]),
             plain(&queue["capacity"]),
-            list(&status["whereabouts"][name], ", ")
+            list(&status["locations"][name], ", ")
         ));
     }
     for each in elements(&status["changes"]) {

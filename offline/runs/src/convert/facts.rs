@@ -8,7 +8,7 @@ use trainmon_exporters::tensorboard::{EventWriter, Point, Value, fact_tag};
 
 use super::error::ConvertError;
 use super::report::ConvertedRun;
-use trainmon_run_files::{STEP_COLUMN, StepColumn, Table, ToldNumbers, widen};
+use trainmon_run_files::{LoggedNumbers, STEP_COLUMN, StepColumn, Table, widen};
 
 /// The end of each step, in seconds since 1970.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub(super) fn convert_facts(
     let (step_column, time_column) = (table.place(STEP_COLUMN)?, table.place(StepColumn::UnixSeconds.name())?);
     let columns = table.header().iter().enumerate().filter(|(place, _)| ![step_column, time_column].contains(place));
     let facts: Vec<(usize, String)> = columns.map(|(place, column)| (place, tag_of(column))).collect();
-    let mut told = ToldNumbers::default();
+    let mut told = LoggedNumbers::default();
     let mut writer = EventWriter::new(out.to_path_buf());
     let (mut times, mut again) = (StepTimes::default(), None);
     while let Some(row) = table.next_row()? {

@@ -11,13 +11,13 @@ pub(super) struct AlertCounters {
     waiting: VecDeque<Alert>,
     /// The run's own final counts.
     end: Option<AlertEnd>,
-    pub(super) book: Arc<AlertTotals>,
+    pub(super) totals: Arc<AlertTotals>,
 }
 
 impl AlertCounters {
     /// Creates the counters from alerts in the order of their steps, and the run's own final counts.
     pub(super) fn new(alerts: Vec<Alert>, end: Option<AlertEnd>) -> Self {
-        Self { waiting: alerts.into(), end, book: Arc::default() }
+        Self { waiting: alerts.into(), end, totals: Arc::default() }
     }
 
     /// Counts the alerts up to a step and returns them; alerts without a time have that of the step.
@@ -41,8 +41,8 @@ impl AlertCounters {
     /// Adds findings of alerts that were active to the end, and of unreported ones.
     fn top_up(&self, end: &AlertEnd) {
         for (&rule, &findings) in &end.findings {
-            let counted = self.book.snapshot().findings_of(rule);
-            (counted..findings).for_each(|_| self.book.found(rule));
+            let counted = self.totals.snapshot().findings_of(rule);
+            (counted..findings).for_each(|_| self.totals.found(rule));
         }
     }
 
@@ -54,10 +54,10 @@ impl AlertCounters {
         };
         let is_global_spike = alert.rule == AlertRule::Spike && alert.series.scope == AlertScope::Global;
         for _ in 0..findings {
-            self.book.found(alert.rule);
+            self.totals.found(alert.rule);
             match alert.series.signal {
-                AlertSignal::Grad if is_global_spike => self.book.grad_norm_spiked(),
-                AlertSignal::Kind(Kind::Update) if is_global_spike => self.book.update_norm_spiked(),
+                AlertSignal::Grad if is_global_spike => self.totals.grad_norm_spiked(),
+                AlertSignal::Kind(Kind::Update) if is_global_spike => self.totals.update_norm_spiked(),
                 _ => {}
             }
         }

@@ -103,7 +103,7 @@ impl Sending {
         let found = rank.alerts(&|a, b| b == a + 1)?;
         warnings.extend(found.unread);
         let alerts = AlertCounters::new(found.alerts, found.end);
-        let sources = Sources::of_recorded(reader.measured(), alerts.book.clone(), reader.has_account());
+        let sources = Sources::of_recorded(reader.measured(), alerts.totals.clone(), reader.has_account());
         let endpoint = options.endpoint.map(str::to_owned);
         let (protocol, per_parameter, logs) = (options.protocol, options.per_parameter, options.logs);
         let config = Otlp { endpoint, protocol, per_parameter, logs, ..Otlp::default() };
@@ -121,7 +121,7 @@ impl Sending {
         };
         let (exporter, unused) = OtlpExporter::new(&config, opening)?;
         warnings.extend(unused.into_iter().map(|warning| warning.message));
-        let endpoint = exporter.whereabouts().first().cloned().unwrap_or_default();
+        let endpoint = exporter.locations().first().cloned().unwrap_or_default();
         let patience = options.patience.unwrap_or(PATIENCE);
         Ok(Self { exporter, deliveries: Arc::default(), alerts, reader, endpoint, patience, times: None })
     }

@@ -104,7 +104,7 @@ fn write_rank(
     let found = rank.alerts(&|a, b| b == a + 1)?;
     warnings.extend(found.unread);
     let mut alerts = AlertCounters::new(found.alerts, found.end);
-    let sources = Sources::of_recorded(reader.measured(), alerts.book.clone(), reader.has_account());
+    let sources = Sources::of_recorded(reader.measured(), alerts.totals.clone(), reader.has_account());
     let config = reader.config().clone();
     let per_parameter = options.per_parameter;
     writer.begin(&OpenMetricsOpening { config: &config, run: rank.run(), sources: &sources, per_parameter });

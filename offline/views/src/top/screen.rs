@@ -52,7 +52,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
     .split(area);
     frame.render_widget(Paragraph::new(header(&run, state)), rows[0]);
     draw_curves(frame, &run, &curves, state, rows[1]);
-    let summary = Line::from(books(run.status.ledger.as_ref(), &run));
+    let summary = Line::from(counts(run.status.ledger.as_ref(), &run));
     draw_alerts(frame, &run, state, rows[3]);
     frame.render_widget(Paragraph::new(summary), rows[4]);
     state.run = Some(run);
@@ -259,7 +259,7 @@ fn by_urgency(alerts: &[Alert]) -> Vec<(&Alert, bool)> {
 }
 
 /// The ledger as one line.
-fn books(ledger: Option<&LedgerDocument>, run: &RunDocument) -> String {
+fn counts(ledger: Option<&LedgerDocument>, run: &RunDocument) -> String {
     let cost = run.status.cost.filter(|cost| cost.step_seconds > 0.0).map_or_else(String::new, |cost| {
         let own = cost.measure_seconds + cost.launch_seconds + cost.offer_seconds;
         format!("  overhead {:.2} % of step time", 100.0 * own / cost.step_seconds)

@@ -74,7 +74,7 @@ def _by_ranks(group: Any, ranks: Sequence[int]) -> str:
         for other, members in world.pg_group_ranks.items()
         if list(members) == list(ranks) and _named(_description(other))[0] is None
     ]
-    name = "world" if world_rank() is not None and len(ranks) == world_size() else f"ranks_{told_ranks(ranks)}"
+    name = "world" if world_rank() is not None and len(ranks) == world_size() else f"ranks_{ranks_text(ranks)}"
     number = next((number for number, other in enumerate(same, 1) if other is group), 1)
     return name if number == 1 else f"{name}_{number}"
 
@@ -91,7 +91,7 @@ def _named(description: str) -> tuple[str | None, str | None]:
     return None, None
 
 
-def told_ranks(ranks: Sequence[int]) -> str:
+def ranks_text(ranks: Sequence[int]) -> str:
     """`0-3` for consecutive ranks, `0,2,5` for a few others, `0..62x32` for many: the first, the last, the number."""
     if len(ranks) > 1 and list(ranks) == list(range(ranks[0], ranks[0] + len(ranks))):
         return f"{ranks[0]}-{ranks[-1]}"

@@ -13,7 +13,7 @@ from trainmon._trainmon import Monitor
 
 def run_directory(monitor: Monitor) -> Path | None:
     """The directory of this run's CSV files; None if none are written."""
-    for exporter, places in monitor.whereabouts():
+    for exporter, places in monitor.locations():
         if exporter == "csv" and places:
             return Path(places[0])
     return None

@@ -11,7 +11,7 @@ from trainmon._trainmon import Monitor
 
 def live_page(monitor: Monitor) -> str | None:
     """The address of the live page; None if it is not served."""
-    for exporter, places in monitor.whereabouts():
+    for exporter, places in monitor.locations():
         if exporter == "prometheus":
             return next((place for place in places if place.endswith("/")), None)
     return None

@@ -113,7 +113,7 @@ def watch(
 
 
 def _place_of(earlier: LiveWatch) -> str:
-    places = dict(earlier.monitor.whereabouts()).get("csv")
+    places = dict(earlier.monitor.locations()).get("csv")
     return f" (its files: {places[0]})" if places else ""
 
 

@@ -24,8 +24,8 @@ impl Output {
     }
 
     /// Its counters and the locations of its output.
-    pub(crate) fn whereabouts(&self) -> (Arc<SinkShared>, Vec<String>) {
-        (Arc::clone(&self.shared), self.exporter.whereabouts())
+    pub(crate) fn locations(&self) -> (Arc<SinkShared>, Vec<String>) {
+        (Arc::clone(&self.shared), self.exporter.locations())
     }
 }
 
@@ -100,8 +100,8 @@ impl SinkShared {
         if std::mem::replace(&mut *given_up, true) {
             return 0;
         }
-        let books = self.ledger.snapshot();
-        let left = books.accepted.saturating_sub(books.exported + books.failed + books.dropped);
+        let counts = self.ledger.snapshot();
+        let left = counts.accepted.saturating_sub(counts.exported + counts.failed + counts.dropped);
         self.ledger.abandoned(left);
         alerts.lose(self.alerts_waiting.swap(0, Ordering::Relaxed));
         left
