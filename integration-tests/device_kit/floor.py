@@ -209,7 +209,8 @@ def _trainmon(setting: Setting, report: Report, title: str, tensors: Tensors, fl
     counts = monitor.counts()
     lost = counts["not_sampled"] + counts["dropped"]
     is_whole = counts["observed"] == monitor.step * len(shown) and lost == 0 and not warnings
-    report.check(f"{title}, every row arrived", is_whole, counts["observed"], "rows", "; ".join([f"{counts}", *warnings]))
+    detail = "; ".join([f"{counts}", *warnings])
+    report.check(f"{title}, every row arrived", is_whole, counts["observed"], "rows", detail)
     return times
 
 

@@ -79,7 +79,8 @@ def slow_rank(output):
         ((group, rank, lag, _median, _step),) = hooks.stragglers()
         assert (group, rank) == ("world", 1), (group, rank)
         assert least < lag < most, (least, lag, most)
-        (addresses,) = {Path(json.loads(one.read_text())["socket"]).parent for one in output.glob("control-*/control.json")}
+        descriptions = [json.loads(one.read_text()) for one in output.glob("control-*/control.json")]
+        (addresses,) = {Path(one["socket"]).parent for one in descriptions}
         (shown,) = control.ask(addresses, "GET", "/status")["collectives"]["stragglers"]
         assert (shown["process_group"], shown["rank"]) == ("world", 1), shown
         assert least < shown["lag_seconds"] < most, (least, shown, most)
