@@ -12,8 +12,11 @@ pub(crate) fn share(relative: f64) -> String {
     }
 }
 
-/// [`share`] with the quantity that it is relative to.
+/// [`share`] with the quantity that it is relative to; `none` for 0.
 pub(crate) fn of(relative: f64, whole: &str) -> String {
+    if relative == 0.0 {
+        return "none".to_owned();
+    }
     let share = share(relative);
     if share.ends_with("times") { format!("{share} {whole}") } else { format!("{share} of {whole}") }
 }
@@ -30,10 +33,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_said_as_people_say_them() {
+    fn shares_are_written_as_people_write_them() {
         let shares = [6.4e-3, 0.0909, 0.52, 1.0, 35.2, 1e9].map(|relative| of(relative, "its size"));
         let expected = ["0.64 % of", "9.1 % of", "52 % of", "100 % of", "35 times", "1.0e9 times"];
         assert_eq!(shares, expected.map(|share| format!("{share} its size")));
+        assert_eq!(of(0.0, "its size"), "none");
         assert_eq!([2.0, 1.0 / 3.0, 1.5, -0.125, 65536.0].map(factor), ["2", "0.3333", "1.5", "-0.125", "65536"]);
     }
 }
