@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from support.command import program
+
 TUTORIALS = Path(__file__).resolve().parents[4] / "docs" / "tutorials"
 
 #: What the text announces of a command: it exits with 1, or prints this.
@@ -32,9 +34,12 @@ def blocks(page: str) -> list[tuple[str, str, str]]:
     return found
 
 
-def with_the_command() -> dict[str, str]:
-    """The environment of a reader: `python` and `trainmon` are those of the tests."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+@pytest.fixture
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a reader: `python` is the tests' own, `trainmon` the program built with them."""
+    commands = tmp_path_factory.mktemp("bin")
+    (commands / "trainmon").symlink_to(program())
+    path = os.pathsep.join([str(commands), str(Path(sys.executable).parent), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "TRAINMON_QUIET": ""}
 
 
@@ -44,8 +49,7 @@ def as_pattern(shown: str) -> str:
 
 
 @pytest.mark.parametrize("page", sorted(TUTORIALS.glob("*.md")), ids=lambda page: page.stem)
-def test_a_tutorial_does_what_it_says(page: Path, tmp_path: Path) -> None:
-    environment = with_the_command()
+def test_a_tutorial_does_what_it_says(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     last = ""
     for language, name, text in blocks(page.read_text()):
         if language in ("python", "json"):
@@ -85,9 +89,8 @@ def follow(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
                 subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, check=True, capture_output=True)
 
 
-def test_the_transcripts_for_agents_are_what_the_commands_print(tmp_path: Path) -> None:
+def test_the_transcripts_for_agents_are_what_the_commands_print(tmp_path: Path, environment: dict[str, str]) -> None:
     """Each `$` line of docs/agents.md is run; the lines below it appear in this order in its output."""
-    environment = with_the_command()
     for page in ("first-divergence.md", "first-alert.md"):
         follow(TUTORIALS / page, tmp_path, environment)
     transcripts = [
