@@ -122,6 +122,18 @@ fn json_of_something_else_says_what_was_expected_where() {
 }
 
 #[test]
+fn a_run_without_numbers_is_reported_as_a_run() {
+    let workspace = tempdir().unwrap();
+    for side in ["a", "b"] {
+        let directory = workspace.path().join(side).join("rank_0");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("alerts.jsonl"), "").unwrap();
+        fs::write(workspace.path().join(side).join("run.json"), "{}").unwrap();
+    }
+    assert_refused(&compare(workspace.path()), workspace.path(), &["is not a monitored run", "has CSV files"]);
+}
+
+#[test]
 fn what_is_no_capture_is_said_to_be_none() {
     let workspace = tempdir().unwrap();
     fs::create_dir(workspace.path().join("b")).unwrap();

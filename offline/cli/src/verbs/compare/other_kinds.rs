@@ -5,6 +5,7 @@ use std::path::Path;
 
 use trainmon_capture_files::{CaptureError, find};
 use trainmon_compare::{CompareError, RequestError};
+use trainmon_core::RUN_FILE;
 use trainmon_report::{Outcome, Printer};
 
 use super::arguments::{Arguments, FailOn, level, paths};
@@ -31,7 +32,9 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Op
 /// The arguments for two monitored runs, if the paths are such.
 fn monitored_runs(arguments: &Arguments) -> Option<compare_runs::Arguments> {
     let (target, golden) = paths(arguments);
-    let is_monitored = !golden.is_empty() && find(target).is_err() && trainmon_runs::compare::is_run(target);
+    // A run without files of numbers is one too: its own comparison reports what is missing.
+    let is_run = trainmon_runs::compare::is_run(target) || target.join(RUN_FILE).is_file();
+    let is_monitored = !golden.is_empty() && find(target).is_err() && is_run;
     is_monitored.then(|| {
         let on_warning = level(arguments) == FailOn::Warning;
         let output = arguments.output_path.clone();
