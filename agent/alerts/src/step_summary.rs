@@ -57,7 +57,7 @@ impl Norm {
     }
 }
 
-/// The gradient norm of one tensor: the last one before aggregation, else the one after it.
+/// The gradient norm of one tensor: the last one before reduction, else the one after it.
 #[derive(Clone, Copy, Debug, Default)]
 struct GradOfTensor {
     step: u64,
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_count_once_and_before_aggregation_where_that_is_measured() {
+    fn gradients_count_once_and_before_reduction_where_that_is_measured() {
         let step_summary = filled(vec![
             record(0, Kind::GradUnreduced, 0, 100.0),
             record(0, Kind::GradUnreduced, 1, 3.0),

@@ -62,7 +62,7 @@ pub(crate) fn call_ids(batch: &StepBatch) -> Vec<i64> {
     numbers
 }
 
-/// msprobe's name of a signal. Gradients before aggregation are `acc_grad` for every framework.
+/// msprobe's name of a signal. Gradients before reduction are `acc_grad` for every framework.
 fn kind_name(signal: AlertSignal) -> &'static str {
     match signal {
         AlertSignal::Kind(Kind::GradUnreduced) => "acc_grad",

@@ -125,7 +125,7 @@ pub(super) enum KindClass {
 }
 
 /// The position of a kind in a step's order of causes and effects: the start of the step, forward, loss, backward,
-/// aggregation, optimizer. Moments are measured before their update, so they belong to the start.
+/// reduction, optimizer. Moments are measured before their update, so they belong to the start.
 pub fn place_of(kind: &str, name: &str) -> u8 {
     match (kind, name) {
         ("param_origin", _) => 0,

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tensor_without_a_reading_before_aggregation_counts_with_the_one_after() {
+    fn a_tensor_without_a_reading_before_reduction_counts_with_the_one_after() {
         let mut batch = StepBatch::default();
         batch.records.push(norm_record(0, Kind::GradUnreduced, 0, 3.0));
         batch.records.push(norm_record(0, Kind::GradReduced, 0, 1.0));

@@ -108,7 +108,7 @@ pub enum AlertSignal {
     Loss,
     /// The learning rate, as the training reports it.
     LearningRate,
-    /// Gradients before clipping if these are measured, else after aggregation. One value per tensor and step.
+    /// Gradients before clipping if these are measured, else after reduction. One value per tensor and step.
     Grad,
     /// The gradient norm that trainmon measured, divided by the framework's.
     GradNormRatio,

@@ -10,7 +10,7 @@ crate::named_enum! {
         Actv = "actv",
         /// Gradients of a module's inputs and outputs.
         ActvGrad = "actv_grad",
-        /// A weight gradient before the caller's aggregation (all-reduce, clipping).
+        /// A weight gradient before the caller's reduction (all-reduce, clipping).
         GradUnreduced = "grad_unreduced",
         /// A weight gradient as the optimizer receives it.
         GradReduced = "grad_reduced",
@@ -89,7 +89,7 @@ impl Kind {
         matches!(self, Self::Comm | Self::CommTime)
     }
 
-    /// Whether this is a parameter's gradient, before or after aggregation.
+    /// Whether this is a parameter's gradient, before or after reduction.
     pub const fn is_gradient(self) -> bool {
         matches!(self, Self::GradUnreduced | Self::GradReduced)
     }

@@ -11,7 +11,7 @@ use crate::{Kind, TensorInfo};
 pub enum Content {
     /// The values, and their change in a step.
     Values,
-    /// The gradient after aggregation.
+    /// The gradient after reduction.
     Gradient,
     /// The optimizer's state.
     Moments,
@@ -19,7 +19,7 @@ pub enum Content {
 
 impl Content {
     /// The content that records of a kind belong to. `None` if they do not belong to a parameter or each rank has its
-    /// own (gradients before aggregation).
+    /// own (gradients before reduction).
     pub const fn of(kind: Kind) -> Option<Self> {
         match kind {
             Kind::GradReduced | Kind::MgDirection => Some(Self::Gradient),

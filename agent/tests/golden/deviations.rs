@@ -98,7 +98,7 @@ impl Deviation {
             }
             Self::BoolColumnUnrounded => "pandas does not round a module's min and max when one input is bool",
             Self::V2InFloat64 => "msprobe's V2 narrows every statistic to float32",
-            Self::V2UnreducedRows => "msprobe's V2 loses its hooks before aggregation; we write the rows",
+            Self::V2UnreducedRows => "msprobe's V2 loses its hooks before reduction; we write the rows",
             Self::V2MoreStatistics => {
                 "msprobe's V2 drops every statistic but five without a word; we write what is asked"
             }

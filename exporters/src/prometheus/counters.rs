@@ -83,7 +83,7 @@ impl Counters {
         }
     }
 
-    /// Counts a reading. A gradient read before and after aggregation counts twice.
+    /// Counts a reading. A gradient read before and after reduction counts twice.
     pub(crate) fn add_reading(&self, record: &Record, reading: &Reading, measured: MeasuredStatistics) {
         let nonfinite = nonfinite_elements(reading, record.kind, measured);
         if let Some(counter) = self.nonfinite_by_kind[record.kind as usize].as_ref().filter(|_| nonfinite > 0) {

@@ -31,12 +31,34 @@ pub fn page(command: &str, sentence: &str, behaviour: Behaviour, content: &Marku
     }
 }
 
+/// A text whose parts in backticks are shown as code, without the backticks. A text with an odd number of them stays as it was.
+pub fn with_code(text: &str) -> Markup {
+    let parts: Vec<&str> = text.split('`').collect();
+    if parts.len() % 2 == 0 {
+        return html! { (text) };
+    }
+    html! { @for (index, part) in parts.into_iter().enumerate() { @if index % 2 == 1 { code { (part) } } @else { (part) } } }
+}
+
 /// A list of texts; empty if there are none.
 pub fn list(items: &[String]) -> Markup {
     html! {
         @if !items.is_empty() {
-            ul { @for (index, item) in items.iter().enumerate() { @if index > 0 { "\n" } li { (item) } } }
+            ul { @for (index, item) in items.iter().enumerate() { @if index > 0 { "\n" } li { (with_code(item)) } } }
             "\n"
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_in_backticks_are_code_and_nothing_is_injected() {
+        let shown = |given: &str| with_code(given).into_string();
+        assert_eq!(shown("run `a <b>` & `c`"), "run <code>a &lt;b&gt;</code> &amp; <code>c</code>");
+        assert_eq!(shown("a ` b"), "a ` b");
+        assert_eq!(shown("plain"), "plain");
     }
 }

@@ -176,7 +176,7 @@ impl SignalChange {
     }
 }
 
-/// Weight gradients, before and after aggregation.
+/// Weight gradients, before and after reduction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WeightGrad {
     /// The statistics.

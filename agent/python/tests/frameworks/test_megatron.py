@@ -48,7 +48,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("case", CASES)
 def test_shows_what_the_twin_computes(output: str, case: str) -> None:
-    """Gradients before and after aggregation, moments, parameters, directions, norms; after 20 steps the training is
+    """Gradients before and after reduction, moments, parameters, directions, norms; after 20 steps the training is
     the same to the bit: losses, gradients of every step, parameters, moments, the random state."""
     for rank in range(2):
         assert f"case {case} rank {rank} ok" in output, output[-6000:]
@@ -93,7 +93,7 @@ def bucket_class(monkeypatch: pytest.MonkeyPatch) -> type[Calls]:
 
 
 def test_listening_passes_everything_through(bucket_class: type[Calls]) -> None:
-    """Arguments and result are the original's; an aggregation under way is not announced again."""
+    """Arguments and result are the original's; a reduction under way is not announced again."""
     original = vars(bucket_class)["start_grad_sync"]
     heard: list[Any] = []
     ears = [ear for _ in range(2) for ear in megatron_sync.listen(heard.append, [])]

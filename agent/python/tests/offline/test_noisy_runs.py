@@ -70,7 +70,7 @@ LOOKS = {
     "second beta": (Training(), Training(optimizer={"betas": (0.9, 0.999)}), "second beta of the optimizer"),
     "first beta": (Training(), Training(optimizer={"betas": (0.8, 0.95)}), "first beta of the optimizer"),
     "groups": (Training(), Training(fault="groups"), "parameter groups"),
-    "scale": (Training(), Training(fault="scale", at=6), "1/4 of the baseline's after aggregation"),
+    "scale": (Training(), Training(fault="scale", at=6), "1/4 of the baseline's after reduction"),
     "eval": (
         Training(activations=True, dropout=True),
         Training(fault="eval", at=8, activations=True, dropout=True),

@@ -15,7 +15,7 @@ from support import tiny
 from support.alerting import config_of
 from support.ranks import finish
 
-#: The step in which a gradient of rank 1 is NaN before aggregation.
+#: The step in which a gradient of rank 1 is NaN before reduction.
 #: The first steps are the slow ones.
 SPOILT = 60
 

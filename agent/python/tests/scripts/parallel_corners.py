@@ -196,7 +196,7 @@ def has_hook_of_user(base, name):
 
 
 def finds_micro_batches(base, name):
-    """By looking: each step shows this rank's own gradient, summed where aggregation waits for the last pass, else of
+    """By looking: each step shows this rank's own gradient, summed where reduction waits for the last pass, else of
     the last micro-batch."""
     for one in ("ddp_accumulating", "ddp_reducing_twice", "fsdp1_accumulating", "fsdp2_accumulating"):
         for announced in (1, 3):

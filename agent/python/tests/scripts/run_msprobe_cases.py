@@ -12,7 +12,7 @@ import traceback
 
 import torch
 
-# Where Megatron can be imported msprobe takes every model for Megatron's, and loses the gradients before aggregation.
+# Where Megatron can be imported msprobe takes every model for Megatron's, and loses the gradients before reduction.
 sys.modules["megatron"] = None  # type: ignore[assignment]
 for name in ("msprobe.pytorch", "msprobe.core.monitor_v2.trainer"):
     importlib.import_module(name)

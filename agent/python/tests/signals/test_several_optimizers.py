@@ -160,7 +160,7 @@ def test_optimizers_that_take_turns_make_a_step_each(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
 def test_on_several_ranks(tmp_path: Path, kind: str) -> None:
     said = run_ranks("several_optimizers.py", 2, tmp_path, kind)
-    assert "gradients before their aggregation are not measured" in said
+    assert "gradients before their reduction are not measured" in said
     for rank in range(2):
         one, several = (tmp_path / name / f"rank_{rank}" for name in ("one", "several"))
         for of in KINDS[1:]:

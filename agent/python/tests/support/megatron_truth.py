@@ -59,7 +59,7 @@ class Twin:
                 )
 
     def is_tied(self, twin: str) -> bool:
-        """Whether two pipeline stages hold the parameter, each with a part of its gradient before aggregation."""
+        """Whether two pipeline stages hold the parameter, each with a part of its gradient before reduction."""
         return self.case.pp > 1 and twin == "embedding.word_embeddings.weight"
 
     def take_over(self) -> None:

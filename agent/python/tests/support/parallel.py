@@ -129,7 +129,7 @@ def check_rows(
         assert set(before) == set(step.mean), "all, whole, on every rank"
         if way.defers or way.micro_batches == 1:
             for name, own in step.local[rank].items():
-                runs.assert_shows(before[name], own, relative=close, what="before aggregation")
+                runs.assert_shows(before[name], own, relative=close, what="before reduction")
         elif number == 0:
             _check_own(before, way, rank, way.micro_batches - 1, close)
         if every_micro_batch and number == 0:

@@ -26,7 +26,7 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon alerts loss.csv --config rules.json  other rules, or other thresholds\n",
     "  trainmon alerts metrics.jsonl --json | jq '.alerts[].message'\n",
     "\n",
-    "By default, the rules are those of a training without a config. Actions of rules are not\n",
+    "By default, the rules are those of a training without a config. Actions of rules are not ",
     "executed.\n",
     "Exit codes: 0 no alerts, 1 alerts, 2 an error"
 );

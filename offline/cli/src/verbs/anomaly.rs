@@ -14,7 +14,7 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon anomaly -d monitor_output/anomaly_detected -k 20 -s \"[100,101]\"\n",
     "  trainmon anomaly -d monitor_output --json | jq '.first | keys'\n",
     "\n",
-    "Findings are sorted by step, micro-batch, phase (forward, gradients, moments, update), pipeline stage and\n",
+    "Findings are sorted by step, micro-batch, phase (forward, gradients, moments, update), pipeline stage and ",
     "number of the call. msprobe's files are supported. Exit code 1: there are findings."
 );
 

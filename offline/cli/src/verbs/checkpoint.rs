@@ -14,8 +14,8 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon compare-checkpoint zero3/global_step100 hf_model -o report --format csv\n",
     "  trainmon compare-checkpoint new old --compat                      writes msprobe's ckpt_similarity.json\n",
     "\n",
-    "A checkpoint is a file (.pt, .safetensors, .npy) or a directory of Megatron, DeepSpeed, torch distributed (FSDP)\n",
-    "or Hugging Face. Pickles are read as data and never executed. `rounding`: no element differs by more than one\n",
+    "A checkpoint is a file (.pt, .safetensors, .npy) or a directory of Megatron, DeepSpeed, torch distributed (FSDP) ",
+    "or Hugging Face. Pickles are read as data and never executed. `rounding`: no element differs by more than one ",
     "unit in the last place of the coarser dtype.\n",
     "\n",
     "Exit codes: 0 equal within rounding, 1 tensors differ or are missing on one side, 2 an error"

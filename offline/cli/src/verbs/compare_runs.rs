@@ -17,8 +17,8 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon compare-runs new old old_again                              two golden runs: their spread sets the tolerance\n",
     "  trainmon compare-runs new/journal_rank0.tmj old --json | jq .first\n",
     "\n",
-    "A run is a journal or a directory of CSV files, of trainmon or msprobe, for one rank or all. The steps that both runs\n",
-    "have are compared. A series diverges if it differs from the golden run by more than printed digits, round-off and the\n",
+    "A run is a journal or a directory of CSV files, of trainmon or msprobe, for one rank or all. The steps that both runs ",
+    "have are compared. A series diverges if it differs from the golden run by more than printed digits, round-off and the ",
     "growth of noise explain. Each verdict contains the value, the tolerance and the origin of the tolerance.\n",
     "\n",
     "Exit codes: 0 no divergence, 1 divergence or undecided, 2 an error"

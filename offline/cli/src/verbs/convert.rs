@@ -19,8 +19,8 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  tensorboard --logdir events\n",
     "  trainmon convert --to npy dump_tensor_data -o arrays          files of tensors; also pt, safetensors\n",
     "\n",
-    "A run is the directory of one rank (files such as grad_reduced_0-99.csv), or the directory of all ranks; msprobe's\n",
-    "directories are supported. A line truncated by a kill is skipped with a warning; any other damage is an error with\n",
+    "A run is the directory of one rank (files such as grad_reduced_0-99.csv), or the directory of all ranks; msprobe's ",
+    "directories are supported. A line truncated by a kill is skipped with a warning; any other damage is an error with ",
     "file, line and column, and nothing is written."
 );
 

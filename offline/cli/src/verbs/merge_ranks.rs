@@ -15,10 +15,10 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon compare fsdp_run single_run                merges automatically if ranks hold different parts\n",
     "  trainmon merge-ranks tp2_run -o whole --json | jq .merged.left_out\n",
     "\n",
-    "Each rank's layout.json describes which part of a parameter it holds: a copy, a shard of FSDP, ZeRO or Megatron's\n",
-    "distributed optimizer, a tensor-parallel slice, or a layer of a pipeline stage. Of several copies, one is used. Parts are\n",
-    "combined: min, max, norm, mean, std, counts and shares. Rows that belong to one rank (activations, gradients before\n",
-    "aggregation) and statistics that cannot be combined (checksums, update ratios) are skipped and counted.\n",
+    "Each rank's layout.json describes which part of a parameter it holds: a copy, a shard of FSDP, ZeRO or Megatron's ",
+    "distributed optimizer, a tensor-parallel slice, or a layer of a pipeline stage. Of several copies, one is used. Parts are ",
+    "combined: min, max, norm, mean, std, counts and shares. Rows that belong to one rank (activations, gradients before ",
+    "reduction) and statistics that cannot be combined (checksums, update ratios) are skipped and counted.\n",
     "\n",
     "Exit codes: 0 complete, 1 a part or a step is missing (the rest is written), 2 an error"
 );

@@ -13,7 +13,7 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon overflow dump --json | jq '.steps[0].born'\n",
     "  trainmon overflow_check -i dump/step3 -o out   msprobe's spelling: writes its JSON to out\n",
     "\n",
-    "Exit codes: 0 no NaN or infinity (with msprobe's -i also if there are some), 1 NaN or infinity found, or\n",
+    "Exit codes: 0 no NaN or infinity (with msprobe's -i also if there are some), 1 NaN or infinity found, or ",
     "undecided, 2 an error"
 );
 

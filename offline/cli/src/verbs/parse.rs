@@ -15,7 +15,7 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon parse -d model.safetensors -t pt -o out\n",
     "  trainmon convert --to safetensors checkpoint.pt -o out      the same with trainmon's spelling\n",
     "\n",
-    "Reads .pt (as data, without executing anything), .npy, .safetensors and Ascend's .bin; in a directory, every such file.\n",
+    "Reads .pt (as data, without executing anything), .npy, .safetensors and Ascend's .bin; in a directory, every such file. ",
     "A file with several tensors becomes a directory of .npy files. Existing files are not replaced."
 );
 

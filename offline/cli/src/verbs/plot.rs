@@ -19,7 +19,7 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon plot rescued/journal_rank0.tmj                 a journal\n",
     "  trainmon plot trainer_state.json                        another tool's log: see trainmon alerts --help\n",
     "\n",
-    "The page is self-contained and shows curves, heat maps of layers by step, the worst tensors and alerts.\n",
+    "The page is self-contained and shows curves, heat maps of layers by step, the worst tensors and alerts. ",
     "It has at most 20 MiB; heat maps that do not fit are listed. A running training is drawn up to its latest step."
 );
 

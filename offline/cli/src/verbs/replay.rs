@@ -26,7 +26,7 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon replay wandb/offline-run-20261120_160509-x1y2z3 --to prometheus    another tool's log\n",
     "  trainmon replay msprobe_out --to prometheus --start 2026-11-20T16:05:09Z --step-seconds 1.5\n",
     "\n",
-    "Every step keeps its time from steps.csv or the journal. Prometheus removes blocks that are older than its retention\n",
+    "Every step keeps its time from steps.csv or the journal. Prometheus removes blocks that are older than its retention ",
     "(15 days unless --storage.tsdb.retention.time sets it), and many OTLP receivers refuse old times."
 );
 

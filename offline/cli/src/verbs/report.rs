@@ -18,7 +18,7 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon report msprobe_out --rank 3\n",
     "  trainmon report mlruns                                  another tool's log: see trainmon alerts --help\n",
     "\n",
-    "The report has at most 256 KB, independent of the run's size; omitted entries are counted. Each statement has its\n",
+    "The report has at most 256 KB, independent of the run's size; omitted entries are counted. Each statement has its ",
     "certainty in words and as a number. Unmeasured quantities are listed.\n",
     "Exit codes: 0 no alerts, 1 the run has alerts, 2 an error"
 );

@@ -13,7 +13,7 @@ pub(crate) const EXAMPLES: &str = concat!(
     "  trainmon top monitor_output --rank 3\n",
     "  trainmon top http://127.0.0.1:9464 --once    one frame as plain text; the default without a terminal\n",
     "\n",
-    "Keys: q quits, arrows or j k move, s sorts, / filters, ? shows help. NO_COLOR is respected. An agent that does not\n",
+    "Keys: q quits, arrows or j k move, s sorts, / filters, ? shows help. NO_COLOR is respected. An agent that does not ",
     "respond is polled again."
 );
 

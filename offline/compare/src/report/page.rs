@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use maud::{Markup, PreEscaped, html};
-use trainmon_report::html::{Behaviour, list, page};
+use trainmon_report::html::{Behaviour, list, page, with_code};
 
 use super::place::{Line, Link, Place, Role, Stacks, SuspectFacts};
 use super::rows::CollectedRows;
@@ -104,7 +104,7 @@ fn head(answer: &CaptureAnswer, sentence: &str, target: &Path, goldens: &[PathBu
     html! {
         header class=(class) {
             p class="badge" { (badge) }
-            h1 { (sentence) }
+            h1 { (with_code(sentence)) }
             "\n"
             (list(&messages::details(answer)))
             p class="muted" {

@@ -1,7 +1,7 @@
 //! The comparison as one HTML file: no network, no scripts, light or dark by the reader's system setting.
 
 use maud::{Markup, PreEscaped, html};
-use trainmon_report::html::{self, Behaviour, list};
+use trainmon_report::html::{self, Behaviour, list, with_code};
 
 use trainmon_baseline::{Divergence, short};
 
@@ -27,12 +27,12 @@ pub(super) fn page(comparison: &RunComparison) -> String {
     let golden: Vec<String> = golden.iter().map(|path| path.display().to_string()).collect();
     let content = html! {
         header class=(class) {
-            h1 { (verdict.sentence) }
+            h1 { (with_code(&verdict.sentence)) }
             "\n"
             p { "Target: " code { (target.display()) } br; "Baseline: " code { (golden.join(", ")) } }
             "\n"
             (list(&verdict.reasons))
-            @if let Some(next) = &verdict.next { p { strong { "Next:" } " " (next) } "\n" }
+            @if let Some(next) = &verdict.next { p { strong { "Next:" } " " (with_code(next)) } "\n" }
         }
         "\n"
         (charts(curves))

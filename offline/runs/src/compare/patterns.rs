@@ -96,7 +96,7 @@ fn scale(rank: &RankComparison, of_step: &[&Divergence]) -> Option<String> {
     let between = kind == "grad_reduced" && rank.has_kind("grad_unreduced");
     Some(if between {
         format!(
-            "{subject} {times} the baseline's after aggregation, and agree before: look at the averaging over ranks, the loss scale and the \
+            "{subject} {times} the baseline's after reduction, and agree before: look at the averaging over ranks, the loss scale and the \
              clipping"
         )
     } else {

@@ -109,7 +109,7 @@ pub(crate) fn are_laid_out_otherwise(one: &Path, other: &Path) -> bool {
 /// run of one rank keeps its rows. `tell` receives the progress.
 ///
 /// There is one row per parameter, kind and step: of copies, the lowest rank's; of disjoint parts, the merged row. Rows that
-/// belong to each rank (activations, gradients before aggregation) or do not follow from the parts are omitted and counted.
+/// belong to each rank (activations, gradients before reduction) or do not follow from the parts are omitted and counted.
 ///
 /// # Errors
 /// There is no run, a file is damaged, a rank has no `layout.json`, the output exists or cannot be written.

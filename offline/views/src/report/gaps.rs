@@ -12,7 +12,7 @@ use crate::rank_history::RankHistory;
 /// The measurements a run can contain, with their description and config key.
 const KINDS: [(&[&str], &str); 7] = [
     (&["grad_unreduced", "grad_reduced"], "weight gradients (`wg_distribution`)"),
-    (&["grad_unreduced"], "gradients before aggregation and clipping"),
+    (&["grad_unreduced"], "gradients before reduction and clipping"),
     (&["actv"], "activations (`xy_distribution` with `forward_only`)"),
     (&["actv_grad"], "gradients of activations (`xy_distribution`)"),
     (

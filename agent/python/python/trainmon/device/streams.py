@@ -79,7 +79,7 @@ class DeviceStreams(Streams):
     """`torch.cuda`, `torch.xpu`, `torch.npu` and any other module with `Stream`, `Event` and `current_stream`.
 
     Statistics are computed on the stream that is current at their launch: work that the training queues there later,
-    such as an aggregation in place, runs after them without a wait. Only the copy to the host uses a stream of its own;
+    such as a reduction in place, runs after them without a wait. Only the copy to the host uses a stream of its own;
     it reads only trainmon's table.
     """
 

@@ -1,4 +1,4 @@
-"""The base of frameworks: they determine where gradients are before and after aggregation, where moments are, and what
+"""The base of frameworks: they determine where gradients are before and after reduction, where moments are, and what
 a step is."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Removable(Protocol):
 
 
 class GradientSink(Protocol):
-    """Receives gradients before aggregation. Never raises."""
+    """Receives gradients before reduction. Never raises."""
 
     def __call__(self, parameter: Parameter, gradient: torch.Tensor | None, /) -> None: ...
 
@@ -36,7 +36,7 @@ class Content(enum.Enum):
 
     VALUES = "values"
     GRADIENT = "gradient"
-    """After aggregation."""
+    """After reduction."""
     MOMENTS = "moments"
     """The optimizer's state."""
 

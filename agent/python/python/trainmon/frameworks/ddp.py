@@ -1,6 +1,6 @@
 """torch DistributedDataParallel: hooks receive this rank's gradient, the step reads the mean.
 
-The gradient before aggregation is the sum of this rank's contributions since the last one. With `no_sync` that is the
+The gradient before reduction is the sum of this rank's contributions since the last one. With `no_sync` that is the
 sum of the step's micro-batches so far, as in msprobe. Without it each backward pass aggregates, and `grad` holds the
 mean of those before plus this one, neither local nor aggregated: in that case the micro-batch's own gradient is
 recorded.

@@ -1,8 +1,8 @@
 """DeepSpeed: the engine divides, reduces and partitions gradients; its optimizer clips and steps flat partitions.
 
-The same is recorded for every ZeRO stage. Before aggregation: each micro-batch's own gradient on this rank, divided by
+The same is recorded for every ZeRO stage. Before reduction: each micro-batch's own gradient on this rank, divided by
 the number of micro-batches as the engine divides it. It is never a sum over micro-batches (stages 2 and 3 keep none);
-`monitor_mbs_grad` records all of them. After aggregation: the gradient that the optimizer is about to step, before
+`monitor_mbs_grad` records all of them. After reduction: the gradient that the optimizer is about to step, before
 clipping, without the loss scale. It is whole in stage 0 and with fp32 accumulation of bf16 in stage 1, else this rank's
 partition. Moments are this rank's partition, as are the parameters of stage 3.
 """
@@ -69,7 +69,7 @@ class DeepSpeed(Plain):
     def claims(cls, models: Sequence[torch.nn.Module], optimizer: Any) -> bool:
         return _engine(models, optimizer) is not None or _is_optimizer(_unwrapped(optimizer))
 
-    # Before aggregation.
+    # Before reduction.
 
     def _hook(self, parameter: Parameter, sink: GradientSink) -> Any:
         """Receives the gradient on arrival: afterwards it may be in a bucket already, cast, summed, or freed."""

@@ -1,7 +1,7 @@
 """torch FullyShardedDataParallel, the first one: parameters are slices of flat tensors, each rank keeps a part.
 
-Before aggregation a gradient is whole. It is read from the flat gradient of the backward pass, as the sum of this
-rank's contributions since the last aggregation (with `no_sync`, of the step's micro-batches so far). Afterwards
+Before reduction a gradient is whole. It is read from the flat gradient of the backward pass, as the sum of this
+rank's contributions since the last reduction (with `no_sync`, of the step's micro-batches so far). Afterwards
 gradients, moments and values are the parts that this rank holds, one-dimensional and cut at arbitrary elements; a
 parameter without a part here has no row. Works with and without `use_orig_params`.
 """
@@ -105,7 +105,7 @@ class Fsdp1(Sharded):
     def _is_flat(self, parameter: Parameter) -> bool:
         return (parameter.vpp_stage, parameter.raw) in self._flat_place_of
 
-    # Before aggregation.
+    # Before reduction.
 
     def attach_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
         by_place: dict[tuple[int, int], Parameter] = {}

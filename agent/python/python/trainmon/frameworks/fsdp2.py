@@ -1,7 +1,7 @@
 """torch `fully_shard` and other training with DTensors: each rank holds a part of every parameter.
 
-Before aggregation a gradient is whole. It is read when a group of parameters has computed theirs, as the sum of this
-rank's contributions since the last aggregation (with `set_requires_gradient_sync(False)`, of the step's micro-batches
+Before reduction a gradient is whole. It is read when a group of parameters has computed theirs, as the sum of this
+rank's contributions since the last reduction (with `set_requires_gradient_sync(False)`, of the step's micro-batches
 so far). Afterwards gradients, moments and values are this rank's rows; a parameter without rows here has no record.
 Only the local part of a DTensor is used: most of its operations are collectives.
 """
@@ -107,7 +107,7 @@ class Fsdp2(Sharded):
             is_split = bool(others & set(holders(parameter.tensor))) or len(others) == 0
             parameter.is_replica = distributed.get_rank(group) != 0 and not is_split
 
-    # Before aggregation.
+    # Before reduction.
 
     def attach_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
         if self._managed:
@@ -219,7 +219,7 @@ def listen_to_gradients(computed: Callable[[Any], None]) -> Removable:
 
 
 def show(parameter: Parameter, managed: Any, sink: GradientSink) -> None:
-    """The whole gradient so far: summed in the precision of the aggregation, or as autograd left it."""
+    """The whole gradient so far: summed in the precision of the reduction, or as autograd left it."""
     gradient = getattr(managed, "unsharded_accumulated_grad", None)
     if gradient is None:
         whole = getattr(managed, "_unsharded_param", None)

@@ -1,7 +1,7 @@
 """Megatron-core: gradients are summed in `main_grad`, aggregated bucket by bucket, stepped whole or in shards.
 
-Before aggregation, the gradient is the sum over micro-batches on this rank as Megatron has it (each loss divided by the
-number of micro-batches, or not divided at all with `calculate_per_token_loss`). After aggregation, it is the one that
+Before reduction, the gradient is the sum over micro-batches on this rank as Megatron has it (each loss divided by the
+number of micro-batches, or not divided at all with `calculate_per_token_loss`). After reduction, it is the one that
 `optimizer.step` finds, before clipping. Both are without the loss scale. With the distributed optimizer, moments,
 aggregated gradients and parameters are this rank's shards: the rest of a buffer is another rank's, not aggregated, or
 not gathered yet.
@@ -69,7 +69,7 @@ class Megatron(Plain):
     def _find_standing(self) -> Standing:
         return standing(self.job.optimizer, self._wrappers, self.job.tp_group, self.job.dp_group)
 
-    # Before aggregation.
+    # Before reduction.
 
     def attach_gradients(self, parameters: Sequence[Parameter], sink: GradientSink) -> None:
         buffered = [one for one in parameters if getattr(one.tensor, "main_grad", None) is not None]
@@ -94,7 +94,7 @@ class Megatron(Plain):
             self._attach_earlier(buffered, sink, last)
 
     def _attach_earlier(self, parameters: Sequence[Parameter], sink: GradientSink, last: int) -> None:
-        """Records the running sum of the micro-batches before the last, which is recorded when aggregation starts. The
+        """Records the running sum of the micro-batches before the last, which is recorded when reduction starts. The
         hook is on the same node as Megatron's own, after it: `main_grad` has this micro-batch then, and `grad` is freed
         or, with fused accumulation, was never written."""
         import torch

@@ -1,7 +1,7 @@
-"""Detects the start of the aggregation of Megatron's gradient buckets.
+"""Detects the start of the reduction of Megatron's gradient buckets.
 
 `start_grad_sync` is wrapped on its class while there is a listener: it is called at the end of the backward pass, or
-within it if aggregation overlaps, and bucket groups may be recreated meanwhile.
+within it if reduction overlaps, and bucket groups may be recreated meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _METHOD = "start_grad_sync"
 _MODULE = "megatron.core.distributed.param_and_grad_buffer"
 #: Bucket groups since 0.9; buckets before.
 _CLASSES = ("_ParamAndGradBucketGroup", "Bucket")
-#: The attribute set on them while an aggregation is in progress: a second call does nothing, or Megatron refuses it.
+#: The attribute set on them while a reduction is in progress: a second call does nothing, or Megatron refuses it.
 _UNDER_WAY = ("grad_reduce_handle", "communication_handle")
 
 

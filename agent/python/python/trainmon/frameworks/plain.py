@@ -1,4 +1,4 @@
-"""Plain torch: gradients arrive at the parameters, without aggregation."""
+"""Plain torch: gradients arrive at the parameters, without reduction."""
 
 from __future__ import annotations
 

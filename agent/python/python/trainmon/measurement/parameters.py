@@ -40,7 +40,7 @@ class Parameter:
     last_pass: int = -1
     """The backward pass of this step that added the last one, counted from 0."""
     measured: int = 0
-    """The number added when the step's row of the gradient before aggregation was recorded; 0 without one."""
+    """The number added when the step's row of the gradient before reduction was recorded; 0 without one."""
     mark: tuple[int, int] | None = None
     """The gradient after the last backward pass, if it was not measured then: its address and version."""
     usual: int = 1

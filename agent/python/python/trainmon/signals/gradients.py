@@ -1,4 +1,4 @@
-"""Weight gradients: before aggregation from hooks in the backward pass, after it when the optimizer is about to
+"""Weight gradients: before reduction from hooks in the backward pass, after it when the optimizer is about to
 step."""
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Gradients:
             self._guard.failed_at("weight gradients", parameter.name, error)
 
     def _show(self, parameter: Parameter, gradient: torch.Tensor | None, micro_step: int) -> None:
-        """Records the row before aggregation; with one row per step, replaces an earlier one."""
+        """Records the row before reduction; with one row per step, replaces an earlier one."""
         if gradient is None:
             if self._every_micro_batch:
                 self.monitor.observe_unsupported(parameter.id, Kind.GRAD_UNREDUCED, _MIXED)
@@ -137,7 +137,7 @@ class Gradients:
     # Between the last backward pass and the optimizer's step.
 
     def settle(self) -> None:
-        """Corrects the step's rows before aggregation, when its backward passes are over as far as is known. Called
+        """Corrects the step's rows before reduction, when its backward passes are over as far as is known. Called
         before the gradients are divided or clipped; again if more backward passes follow."""
         if self._every_micro_batch or not self.monitor.collecting:
             return

@@ -2,7 +2,7 @@
 
 It is passed to the monitor, for Prometheus and OpenTelemetry, and written to `layout.json`: once, with the first step,
 by each rank of several, into its own directory. For each parameter the file has the sizes over all ranks. For its
-values, its gradient after aggregation and its moments it has `[group, elements]`: the index of the group of ranks with
+values, its gradient after reduction and its moments it has `[group, elements]`: the index of the group of ranks with
 the same elements, and their number; null if unknown. A group is a list of `[first, count, distance]`.
 """
 

@@ -199,7 +199,7 @@ class Watch:
             return
         guard, monitor = self.guard, self.monitor
         if self.framework.aggregates and monitor.configured(Kind.GRAD_UNREDUCED):
-            monitor.say("info", "with several optimizers gradients before their aggregation are not measured")
+            monitor.say("info", "with several optimizers gradients before their reduction are not measured")
         self._parts = StepParts(
             together,
             self.parameters,
