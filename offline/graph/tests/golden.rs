@@ -1,0 +1,197 @@
+//! Every database of the real msprobe in `$TRAINMON_GOLDEN/05_graph`, table by table and row by row.
+//!
+//! `TRAINMON_GOLDEN` names the data (default: `shared/golden` beside the checkout). `docs/proof/graph-msprobe.md` lists the
+//! deviations, with the names that this file uses.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use rusqlite::types::Value as Cell;
+use rusqlite::{Connection, OpenFlags};
+use serde_json::Value;
+use trainmon_compare::matching::LayerMapping;
+use trainmon_graph::{GraphRequest, NodeMatching, WrittenGraph, write};
+
+#[path = "../../cli/tests/support/golden.rs"]
+mod recorded;
+
+/// The deviation `texts`: `tb_config` has its own explanations.
+const OWN_TEXTS: [&str; 2] = ["tool_tip", "node_colors"];
+/// The deviation `no modules`: msprobe stops with an error and writes nothing.
+const FAILED: [&str; 1] = ["build_L1"];
+
+struct Case {
+    name: String,
+    directory: PathBuf,
+    request: GraphRequest,
+}
+
+fn cases(root: &Path, output: &Path) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for entry in std::fs::read_dir(root.join("05_graph")).unwrap() {
+        let directory = entry.unwrap().path();
+        let name = directory.file_name().unwrap().to_string_lossy().into_owned();
+        let Ok(readme) = std::fs::read_to_string(directory.join("README.md")) else { continue };
+        let line = |start: &str| readme.lines().find_map(|line| line.strip_prefix(start));
+        let paths: Vec<&str> = line("- target = ").unwrap().split('`').collect();
+        let command = line("- Command: ").unwrap();
+        let matching = if command.contains(" -lm ") {
+            NodeMatching::Layer(LayerMapping::read(&directory.join("layer_mapping.yaml")).unwrap())
+        } else {
+            NodeMatching::Name
+        };
+        let request = GraphRequest {
+            target: root.join(paths[1]),
+            golden: paths.get(3).map(|path| root.join(path)),
+            output: output.join(&name),
+            matching,
+            is_overflow_checked: command.contains(" -oc"),
+        };
+        cases.push(Case { name, directory, request });
+    }
+    cases.sort_by(|one, other| one.name.cmp(&other.name));
+    cases
+}
+
+/// The rows of a table by their identifier, cells by column; paths are relative to the recorded dumps.
+fn rows(database: &Connection, table: &str) -> BTreeMap<String, BTreeMap<String, Cell>> {
+    let mut statement = database.prepare(&format!("SELECT * FROM {table}")).unwrap();
+    let columns: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+    let read = statement.query_map([], |row| {
+        let cells: BTreeMap<String, Cell> =
+            columns.iter().enumerate().map(|(at, column)| (column.clone(), row.get(at).unwrap())).collect();
+        Ok((row.get::<_, String>("id")?, cells))
+    });
+    let mut rows: BTreeMap<String, BTreeMap<String, Cell>> = read.unwrap().map(Result::unwrap).collect();
+    for cells in rows.values_mut() {
+        if let Some(Cell::Text(path)) = cells.get_mut("dump_data_dir") {
+            let at = path.find("/03_dump/").unwrap();
+            path.replace_range(..at, "");
+        }
+    }
+    rows
+}
+
+/// Columns with their types, and indexes with their columns.
+fn schema(database: &Connection) -> Vec<String> {
+    let read = |query: &str| -> Vec<String> {
+        let mut statement = database.prepare(query).unwrap();
+        let found = statement.query_map([], |row| row.get::<_, String>(0)).unwrap().map(Result::unwrap);
+        found.collect()
+    };
+    let mut lines = read(
+        "SELECT t.name || '.' || c.cid || ' ' || c.name || ' ' || c.type || ' ' || c.\"notnull\" || ' ' || c.pk
+         FROM sqlite_master t, pragma_table_info(t.name) c WHERE t.type = 'table' ORDER BY 1",
+    );
+    lines.extend(read(
+        "SELECT i.name || ' ' || i.tbl_name || ' ' || c.seqno || ' ' || c.name
+         FROM sqlite_master i, pragma_index_info(i.name) c WHERE i.type = 'index' ORDER BY 1",
+    ));
+    lines
+}
+
+fn open(path: &Path) -> Connection {
+    Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap()
+}
+
+/// The recorded databases are in WAL mode, so a copy is read.
+fn recorded_database(case: &Case, room: &Path) -> Connection {
+    let found = ["build.vis.db", "compare.vis.db"].map(|name| case.directory.join(name));
+    let copy = room.join(format!("{}.db", case.name));
+    std::fs::copy(found.iter().find(|path| path.exists()).unwrap(), &copy).unwrap();
+    Connection::open(copy).unwrap()
+}
+
+/// Every difference of two databases, but for the listed deviations.
+fn differences(ours: &Connection, theirs: &Connection) -> Vec<String> {
+    let mut found = Vec::new();
+    if schema(ours) != schema(theirs) {
+        found.push(format!("schema: {:#?} instead of {:#?}", schema(ours), schema(theirs)));
+    }
+    for table in ["tb_nodes", "tb_config", "tb_stack"] {
+        let (ours, theirs) = (rows(ours, table), rows(theirs, table));
+        let names = |rows: &BTreeMap<String, BTreeMap<String, Cell>>| rows.keys().cloned().collect::<Vec<String>>();
+        if names(&ours) != names(&theirs) {
+            found.push(format!("{table}: {:?} instead of {:?}", names(&ours), names(&theirs)));
+        }
+        for (id, theirs) in &theirs {
+            let Some(ours) = ours.get(id) else { continue };
+            for (column, cell) in theirs {
+                let is_equal = if OWN_TEXTS.contains(&&**column) {
+                    without_own_texts(&ours[column]) == without_own_texts(cell)
+                } else {
+                    ours[column] == *cell
+                };
+                if !is_equal {
+                    found.push(format!("{table} {id} {column}:\n  {:?}\n  {cell:?}", ours[column]));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The deviation `texts`: keys, ranges and levels are compared, explanations only for being there.
+fn without_own_texts(cell: &Cell) -> Option<Value> {
+    let Cell::Text(text) = cell else { return None };
+    let mut json: Value = serde_json::from_str(text).unwrap();
+    for entry in json.as_object_mut().into_iter().flat_map(|object| object.values_mut()) {
+        let description = if entry.is_string() { entry } else { &mut entry["description"] };
+        *description = Value::Bool(description.as_str().is_some_and(|text| !text.is_empty()));
+    }
+    Some(json)
+}
+
+fn written(case: &Case) -> WrittenGraph {
+    let written = write(&case.request).unwrap();
+    let files = std::fs::read_dir(&case.request.output).unwrap();
+    let files: Vec<PathBuf> = files.map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files, [written.file.clone()], "{}: nothing else is left in the directory", case.name);
+    written
+}
+
+#[test]
+fn every_database_of_msprobe_is_written_row_by_row() {
+    if recorded::golden("05_graph", "every_database_of_msprobe_is_written_row_by_row").is_none() {
+        return;
+    }
+    let room = tempfile::tempdir().unwrap();
+    let mut compared = Vec::new();
+    let mut failures = Vec::new();
+    for case in cases(&recorded::root(), room.path()) {
+        if FAILED.contains(&&*case.name) {
+            continue;
+        }
+        let ours = written(&case);
+        assert_eq!(ours.warnings, [String::new(); 0], "{}", case.name);
+        let found = differences(&open(&ours.file), &recorded_database(&case, room.path()));
+        if !found.is_empty() {
+            let shown: Vec<&String> = found.iter().take(6).collect();
+            failures.push(format!("{}: {} differences: {shown:#?}", case.name, found.len()));
+        }
+        compared.push(case.name);
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert_eq!(compared.len(), 11, "{compared:?}");
+}
+
+#[test]
+fn operators_without_modules_are_collected_below_the_root() {
+    if recorded::golden("05_graph", "operators_without_modules_are_collected_below_the_root").is_none() {
+        return;
+    }
+    let room = tempfile::tempdir().unwrap();
+    let case = cases(&recorded::root(), room.path()).into_iter().find(|case| case.name == "build_L1").unwrap();
+    let ours = open(&written(&case).file);
+    let nodes = rows(&ours, "tb_nodes");
+    let cell = |name: &str, column: &str| match &nodes[&format!("NPU_0_0_{name}")][column] {
+        Cell::Text(text) => text.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(cell("DefaultModel", "sub_nodes"), "[\"Apis_Between_Modules.0\"]");
+    assert_eq!(cell("Apis_Between_Modules.0", "node_type"), "9");
+    assert_eq!(cell("Functional.conv1d.0.forward", "up_node"), "Apis_Between_Modules.0");
+    assert!(cell("Functional.conv1d.0.forward", "input_data").contains("\"torch.float32\""));
+}
