@@ -11,7 +11,7 @@ use crate::database::{GraphLocation, NodeRow, Rows};
 use crate::json::list;
 use crate::matching::TreeSide;
 use crate::metrics::RankMetrics;
-use crate::names::{forward_of, is_distributed};
+use crate::names::{forward_of, is_distributed, module_of_gradients};
 use crate::tree::CallTree;
 use crate::values::NodeValues;
 
@@ -38,7 +38,9 @@ impl RankGraph<'_> {
             let stack = format!("{}_{}", self.at.id(), stacks.number(stack_of(capture, &node.name)));
             let values = self.values(index);
             let operator = node.operator.map(|at| &capture.document.operators[at as usize]);
-            let overflow = operator.filter(|_| self.is_overflow_checked).and_then(level);
+            // Of gradients of parameters, no input is known.
+            let is_levelled = self.is_overflow_checked && module_of_gradients(&node.name).is_none();
+            let overflow = operator.filter(|_| is_levelled).and_then(level);
             let children = if node.children.is_empty() { String::new() } else { list(node.children.iter().map(name)) };
             let row = NodeRow {
                 order,

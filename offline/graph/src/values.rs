@@ -35,15 +35,27 @@ impl NodeValues {
         for at in 0..found.values.len() {
             let address = Address { operator, value: at as u32 };
             let mut value = fields(capture, address, has_digests);
-            if !matches!(found.values[at].leaf, Leaf::Nothing) {
+            if !is_nothing(&found.values[at].leaf) {
                 add(at, &mut value);
             }
             let is_output = found.values[at].section == Section::Output;
             let side = if is_output { &mut output } else { &mut input };
-            side.json(&found.name_of(&found.values[at]), &value.finish());
+            side.json(&name(found, at), &value.finish());
         }
         Self { input: input.finish(), output: output.finish() }
     }
+}
+
+/// A value without a description. msprobe has none of slices either.
+fn is_nothing(leaf: &Leaf) -> bool {
+    matches!(leaf, Leaf::Nothing) || matches!(leaf, Leaf::Plain { kind, .. } if &**kind == "slice")
+}
+
+/// The name of a value: that of its file, if it has one.
+fn name(operator: &Operator, value: usize) -> String {
+    let value = &operator.values[value];
+    let file = value.tensor().and_then(|tensor| tensor.data_name.as_deref()).and_then(|file| file.rsplit_once('.'));
+    file.map_or_else(|| operator.name_of(value), |(stem, _)| stem.to_owned())
 }
 
 /// The values of one section, by index.
@@ -55,7 +67,8 @@ fn fields(capture: &Capture, address: Address, has_digests: bool) -> Object {
     let item = capture.at(address);
     let mut object = Object::new();
     match &item.value.leaf {
-        Leaf::Nothing => object.text("value", NULL),
+        leaf if is_nothing(leaf) => object.text("value", NULL),
+        Leaf::Nothing => {}
         Leaf::Tensor(tensor) => {
             object.text("type", &tensor.kind);
             object.text("dtype", &text(&tensor.dtype));

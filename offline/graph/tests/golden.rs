@@ -22,6 +22,9 @@ const OWN_TEXTS: [&str; 2] = ["tool_tip", "node_colors"];
 /// The deviation `no modules`: msprobe stops with an error and writes nothing.
 const FAILED: [&str; 1] = ["build_L1"];
 
+/// The case whose dumps were recorded again after its database, with a longer script: the line of the script in every stack moved.
+const RECORDED_AGAIN: (&str, [&str; 2]) = ("compare_eps_tensor", ["run_dump.py, line 72,", "run_dump.py, line 68,"]);
+
 struct Case {
     name: String,
     directory: PathBuf,
@@ -105,13 +108,18 @@ fn recorded_database(case: &Case, room: &Path) -> Connection {
 }
 
 /// Every difference of two databases, but for the listed deviations.
-fn differences(ours: &Connection, theirs: &Connection) -> Vec<String> {
+fn differences(ours: &Connection, theirs: &Connection, is_moved: bool) -> Vec<String> {
     let mut found = Vec::new();
     if schema(ours) != schema(theirs) {
         found.push(format!("schema: {:#?} instead of {:#?}", schema(ours), schema(theirs)));
     }
     for table in ["tb_nodes", "tb_config", "tb_stack"] {
-        let (ours, theirs) = (rows(ours, table), rows(theirs, table));
+        let (mut ours, theirs) = (rows(ours, table), rows(theirs, table));
+        for cell in ours.values_mut().filter_map(|cells| cells.get_mut("stack_info")).filter(|_| is_moved) {
+            if let Cell::Text(text) = cell {
+                *text = text.replace(RECORDED_AGAIN.1[0], RECORDED_AGAIN.1[1]);
+            }
+        }
         let names = |rows: &BTreeMap<String, BTreeMap<String, Cell>>| rows.keys().cloned().collect::<Vec<String>>();
         if names(&ours) != names(&theirs) {
             found.push(format!("{table}: {:?} instead of {:?}", names(&ours), names(&theirs)));
@@ -125,12 +133,20 @@ fn differences(ours: &Connection, theirs: &Connection) -> Vec<String> {
                     ours[column] == *cell
                 };
                 if !is_equal {
-                    found.push(format!("{table} {id} {column}:\n  {:?}\n  {cell:?}", ours[column]));
+                    found.push(format!("{table} {id} {column}: {}", difference(&ours[column], cell)));
                 }
             }
         }
     }
     found
+}
+
+/// Both cells from the first difference on.
+fn difference(ours: &Cell, theirs: &Cell) -> String {
+    let [ours, theirs] = [ours, theirs].map(|cell| format!("{cell:?}").chars().collect::<Vec<char>>());
+    let same = ours.iter().zip(&theirs).take_while(|(one, other)| one == other).count();
+    let rest = |text: &[char]| text[same.saturating_sub(60)..].iter().take(160).collect::<String>();
+    format!("{}\n    instead of {}", rest(&ours), rest(&theirs))
 }
 
 /// The deviation `texts`: keys, ranges and levels are compared, explanations only for being there.
@@ -166,7 +182,8 @@ fn every_database_of_msprobe_is_written_row_by_row() {
         }
         let ours = written(&case);
         assert_eq!(ours.warnings, [String::new(); 0], "{}", case.name);
-        let found = differences(&open(&ours.file), &recorded_database(&case, room.path()));
+        let is_moved = case.name == RECORDED_AGAIN.0;
+        let found = differences(&open(&ours.file), &recorded_database(&case, room.path()), is_moved);
         if !found.is_empty() {
             let shown: Vec<&String> = found.iter().take(6).collect();
             failures.push(format!("{}: {} differences: {shown:#?}", case.name, found.len()));
