@@ -94,10 +94,7 @@ impl Database {
     }
 
     /// Writes rows in one transaction.
-    pub(crate) fn rows(
-        &mut self,
-        write: impl FnOnce(&mut Rows<'_>) -> rusqlite::Result<()>,
-    ) -> rusqlite::Result<()> {
+    pub(crate) fn rows(&mut self, write: impl FnOnce(&mut Rows<'_>) -> rusqlite::Result<()>) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
         write(&mut Rows { node: transaction.prepare(NODE)?, stack: transaction.prepare(STACK)? })?;
         transaction.commit()

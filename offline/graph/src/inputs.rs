@@ -15,6 +15,14 @@ pub(crate) struct RankInput<'t> {
     pub(crate) golden: Option<&'t RankFiles>,
 }
 
+impl RankInput<'_> {
+    /// The size of its documents; an unreadable one counts as empty.
+    pub(crate) fn bytes(&self) -> u64 {
+        let documents = std::iter::once(self.target).chain(self.golden).map(|files| &files.document);
+        documents.filter_map(|path| Some(path.metadata().ok()?.len())).sum()
+    }
+}
+
 /// The ranks in order, and steps and ranks of one side only.
 #[derive(Default)]
 pub(crate) struct Inputs<'t> {
@@ -39,10 +47,12 @@ pub(crate) fn captures(path: &Path, warnings: &mut Vec<String>) -> Result<Tree, 
 
 /// Every rank of a capture.
 pub(crate) fn alone(target: &Tree) -> Inputs<'_> {
-    let of_step = |step: &'_ StepFiles| step.step;
     let ranks = target.steps.iter().flat_map(|step| {
-        step.ranks.iter().map(move |files| RankInput { step: of_step(step), rank: files.rank, target: files, golden: None })
+        let of_rank = |files| (step.step, files);
+        step.ranks.iter().map(of_rank)
     });
+    let ranks =
+        ranks.map(|(step, files): (u64, &RankFiles)| RankInput { step, rank: files.rank, target: files, golden: None });
     Inputs { ranks: ranks.collect(), warnings: Vec::new() }
 }
 

@@ -62,7 +62,12 @@ impl RankMetrics {
     pub(crate) fn of(target: TreeSide<'_>, golden: TreeSide<'_>, pairs: &NodePairs, task: GraphTask) -> Self {
         let count = target.tree.nodes.len();
         let GraphTask::Values(mode) = task else {
-            return Self { mode: None, headers: Vec::new(), rows: vec![Vec::new(); count], precision: vec![None; count] };
+            return Self {
+                mode: None,
+                headers: Vec::new(),
+                rows: vec![Vec::new(); count],
+                precision: vec![None; count],
+            };
         };
         let evaluation = Evaluation::new(target.capture, golden.capture, true);
         let sides = Sides { target: target.capture, golden: golden.capture, evaluation: &evaluation };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use trainmon_capture_files::RankFiles;
 use trainmon_compare::Capture;
-use trainmon_report::{counted, unfinished_in};
+use trainmon_report::{Progress, counted, unfinished_in};
 
 use crate::database::{ConfigRow, Database, GraphLocation};
 use crate::error::GraphError;
@@ -83,7 +83,7 @@ pub fn as_json(written: &Result<WrittenGraph, GraphError>) -> Value {
 ///
 /// # Errors
 /// See [`GraphError`].
-pub fn write(request: &GraphRequest) -> Result<WrittenGraph, GraphError> {
+pub fn write(request: &GraphRequest, progress: &mut dyn FnMut(Progress)) -> Result<WrittenGraph, GraphError> {
     let mut warnings = Vec::new();
     let target = captures(&request.target, &mut warnings)?;
     let golden = request.golden.as_deref().map(|path| captures(path, &mut warnings)).transpose()?;
@@ -98,7 +98,7 @@ pub fn write(request: &GraphRequest) -> Result<WrittenGraph, GraphError> {
     std::fs::create_dir_all(directory).map_err(failed)?;
     let aside = unfinished_in(directory).map_err(failed)?;
     let name = free_name(directory, kind);
-    let nodes = write_ranks(request, &inputs, kind, &aside.path().join(&name))?;
+    let nodes = write_ranks(request, &inputs, (kind, &aside.path().join(&name)), progress)?;
     let placed = aside.put_in_place(&[PathBuf::from(&name)], directory);
     placed.map_err(|(path, source)| GraphError::Write { path, source })?;
     warnings.extend(inputs.warnings.iter().cloned());
@@ -139,22 +139,21 @@ fn numbers_of(inputs: &Inputs<'_>) -> [Vec<u64>; 2] {
 fn write_ranks(
     request: &GraphRequest,
     inputs: &Inputs<'_>,
-    kind: &'static str,
-    path: &Path,
+    (kind, path): (&'static str, &Path),
+    progress: &mut dyn FnMut(Progress),
 ) -> Result<u64, GraphError> {
     let failed = |source| GraphError::Database { path: request.output.clone(), source };
-    let mut writer = Writer {
-        request,
-        database: Database::create(path).map_err(failed)?,
-        task: None,
-        micro_steps: 1,
-        nodes: 0,
-    };
+    let mut writer =
+        Writer { request, database: Database::create(path).map_err(failed)?, task: None, micro_steps: 1, nodes: 0 };
+    let total = inputs.ranks.iter().map(RankInput::bytes).sum();
+    let mut done = 0;
     for input in &inputs.ranks {
         match input.golden {
             None => writer.build(input)?,
             Some(golden) => writer.compare(input, golden)?,
         }
+        done += input.bytes();
+        progress(Progress { done, total });
     }
     let [steps, ranks] = numbers_of(inputs);
     let config = ConfigRow {
