@@ -4,28 +4,8 @@ use std::path::Path;
 
 use rusqlite::{Connection, Statement, params};
 
-const TABLES: &str = "
-CREATE TABLE tb_nodes (
-    id TEXT PRIMARY KEY, graph_id TEXT NOT NULL, node_order INTEGER NOT NULL, node_name TEXT NOT NULL,
-    node_type TEXT NOT NULL, up_node TEXT, sub_nodes TEXT, precision_index INTEGER, overflow_level TEXT,
-    micro_step_id INTEGER NOT NULL, matched_node_link TEXT, stack_id TEXT, parallel_merge_info TEXT,
-    matched_distributed TEXT, modified INTEGER NOT NULL, input_data TEXT, output_data TEXT, data_source TEXT,
-    dump_data_dir TEXT, step INTEGER NOT NULL, rank INTEGER NOT NULL, is_distributed INTEGER
-);
-CREATE TABLE tb_stack (id TEXT PRIMARY KEY, stack_info TEXT);
-CREATE TABLE tb_config (
-    id TEXT PRIMARY KEY, graph_type TEXT NOT NULL, task TEXT, tool_tip TEXT, micro_steps INTEGER,
-    overflow_check INTEGER, node_colors TEXT NOT NULL, rank_list TEXT NOT NULL, step_list TEXT NOT NULL
-);";
-
-const INDEXES: &str = "
-CREATE INDEX index1 ON tb_nodes (step, rank, data_source, up_node, node_order);
-CREATE INDEX index2 ON tb_nodes (step, rank, data_source, node_name);
-CREATE INDEX index3 ON tb_nodes (step, rank, data_source, node_order);
-CREATE INDEX index4 ON tb_nodes (step, rank, node_order);
-CREATE INDEX index5 ON tb_nodes (step, rank, micro_step_id, node_order);
-CREATE INDEX index6 ON tb_nodes (step, rank, modified, matched_node_link);
-CREATE INDEX index7 ON tb_nodes (is_distributed);";
+const TABLES: &str = include_str!("tables.sql");
+const INDEXES: &str = include_str!("indexes.sql");
 
 const NODE: &str = "INSERT INTO tb_nodes VALUES
     (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, '', '{}', 0, ?13, ?14, ?15, ?16, ?17, ?18, ?19)";

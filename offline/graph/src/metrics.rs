@@ -28,7 +28,7 @@ pub(crate) enum GraphTask {
 }
 
 impl GraphTask {
-    /// What both captures have; `None` if they have nothing in common.
+    /// The properties of both captures; `None` if they have nothing in common.
     pub(crate) fn of(target: &Capture, golden: &Capture) -> Option<Self> {
         if target.document.task == Task::Structure && golden.document.task == Task::Structure {
             return Some(Self::Structure);

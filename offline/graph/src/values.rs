@@ -97,7 +97,7 @@ fn fields(capture: &Capture, address: Address, has_digests: bool) -> Object {
     object
 }
 
-/// What a table has of a value that is not a tensor: its numbers in place of statistics.
+/// Adds the cells that a table has for a value that is no tensor: its number in place of statistics.
 fn described(object: &mut Object, capture: &Capture, address: Address, has_digests: bool) {
     object.text("data_name", NO_FILE);
     object.text("requires_grad", NULL);
