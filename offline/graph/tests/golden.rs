@@ -12,7 +12,7 @@ use rusqlite::types::Value as Cell;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 use trainmon_compare::matching::LayerMapping;
-use trainmon_graph::{GraphRequest, NodeMatching, WrittenGraph, write};
+use trainmon_graph::{GraphError, GraphRequest, NodeMatching, WrittenGraph, write};
 
 #[path = "../../cli/tests/support/golden.rs"]
 mod recorded;
@@ -211,4 +211,38 @@ fn operators_without_modules_are_collected_below_the_root() {
     assert_eq!(cell("Apis_Between_Modules.0", "node_type"), "9");
     assert_eq!(cell("Functional.conv1d.0.forward", "up_node"), "Apis_Between_Modules.0");
     assert!(cell("Functional.conv1d.0.forward", "input_data").contains("\"torch.float32\""));
+}
+
+#[test]
+fn every_recorded_dump_has_a_graph_also_compared_with_itself() {
+    let test = "every_recorded_dump_has_a_graph_also_compared_with_itself";
+    let Some(dumps) = recorded::golden("03_dump", test) else { return };
+    let room = tempfile::tempdir().unwrap();
+    let mut written_dumps = 0;
+    for entry in std::fs::read_dir(dumps).unwrap() {
+        let target = entry.unwrap().path().join("msprobe_out");
+        if !target.is_dir() {
+            continue;
+        }
+        for golden in [None, Some(target.clone())] {
+            let is_compared = golden.is_some();
+            let output = room.path().join("out");
+            let matching = NodeMatching::Fuzzy;
+            let request = GraphRequest { target: target.clone(), golden, output, matching, is_overflow_checked: true };
+            match write(&request, &mut |_| ()) {
+                Ok(written) => {
+                    written_dumps += 1;
+                    if is_compared {
+                        let database = open(&written.file);
+                        let bad = "SELECT count(*) FROM tb_nodes WHERE precision_index > 0 OR matched_node_link = '[]'";
+                        let bad: u64 = database.query_row(bad, [], |row| row.get(0)).unwrap();
+                        assert_eq!(bad, 0, "{}", target.display());
+                    }
+                }
+                Err(GraphError::SavedValues { path }) => assert!(path.display().to_string().contains("debug_save")),
+                Err(error) => panic!("{}: {error}", target.display()),
+            }
+        }
+    }
+    assert!(written_dumps > 80, "{written_dumps}");
 }

@@ -46,8 +46,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "GOLDEN", conflicts_with = "golden", requires = "target_path")]
     golden_path: Option<PathBuf>,
     /// The directory for `build_<time>.vis.db` or `compare_<time>.vis.db`
-    #[arg(short, long, visible_alias = "output_path", value_name = "DIR")]
-    output: PathBuf,
+    #[arg(short, long, value_name = "DIR")]
+    output_path: PathBuf,
     /// Mark operators with NaN, infinity or a norm that grows 100 times: -oc
     #[arg(long)]
     overflow_check: bool,
@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments, printer: &mut Printer) -> io::Result<Ou
 }
 
 fn request(arguments: &Arguments) -> Result<GraphRequest, GraphError> {
-    let Arguments { target, golden, target_path, golden_path, output, overflow_check, .. } = arguments;
+    let Arguments { target, golden, target_path, golden_path, output_path, overflow_check, .. } = arguments;
     let target = target.as_deref().or(target_path.as_deref()).unwrap_or(Path::new(""));
     let matching = match &arguments.layer_mapping {
         Some(None) => NodeMatching::Layer(LayerMapping::default()),
@@ -94,7 +94,7 @@ fn request(arguments: &Arguments) -> Result<GraphRequest, GraphError> {
     Ok(GraphRequest {
         target: target.to_path_buf(),
         golden: golden.clone().or_else(|| golden_path.clone()),
-        output: output.clone(),
+        output: output_path.clone(),
         matching,
         is_overflow_checked: *overflow_check,
     })
