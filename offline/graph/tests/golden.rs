@@ -235,7 +235,7 @@ fn every_recorded_dump_has_a_graph_also_compared_with_itself() {
                     if is_compared {
                         let database = open(&written.file);
                         let bad = "SELECT count(*) FROM tb_nodes WHERE precision_index > 0 OR matched_node_link = '[]'";
-                        let bad: u64 = database.query_row(bad, [], |row| row.get(0)).unwrap();
+                        let bad: i64 = database.query_row(bad, [], |row| row.get(0)).unwrap();
                         assert_eq!(bad, 0, "{}", target.display());
                     }
                 }
