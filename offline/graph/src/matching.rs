@@ -96,11 +96,10 @@ fn by_order(target: &CallTree, golden: &CallTree, pairs: &mut NodePairs) {
                 waiting.entry(uncounted(&golden.nodes[child].name)).or_default().push_back(child);
             }
         }
-        for &child in &found.children {
-            let next = || waiting.get_mut(&uncounted(&target.nodes[child].name))?.pop_front();
-            if target.nodes[child].kind == NodeKind::Operator
-                && let Some(twin) = { next }()
-            {
+        let operators = found.children.iter().filter(|&&child| target.nodes[child].kind == NodeKind::Operator);
+        for &child in operators {
+            let waiting = waiting.get_mut(&uncounted(&target.nodes[child].name));
+            if let Some(twin) = waiting.and_then(VecDeque::pop_front) {
                 pairs.add(child, twin);
             }
         }
