@@ -58,10 +58,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "YAML", num_args = 0..=1)]
     #[expect(clippy::option_option, reason = "how clap says that the file may be left out")]
     layer_mapping: Option<Option<PathBuf>>,
-    /// msprobe's switch, without effect: -tensor_log
+    /// msprobe's switch, without effect: `-tensor_log`
     #[arg(long, hide = true)]
     is_print_compare_log: bool,
-    /// msprobe's switch, without effect: -progress_log
+    /// msprobe's switch, without effect: `-progress_log`
     #[arg(long, hide = true)]
     is_print_progress_log: bool,
     /// Print one JSON object, also on failure
