@@ -37,6 +37,7 @@ const RULES: &[(&str, &str)] = &[
     ("trainmon-distance", "core tensor-files"),
     ("trainmon-tensors", "report tensor-files"),
     ("trainmon-compare", "capture-files core distance noise report tensor-files"),
+    ("trainmon-graph", "capture-files compare report"),
     ("trainmon-checkpoint", "core distance report tensor-files"),
     // Of the exporters the format of event files alone.
     ("trainmon-logs", "exporters report"),
@@ -44,7 +45,10 @@ const RULES: &[(&str, &str)] = &[
     // the rules.
     ("trainmon-runs", "alerts capture-files core journal run-files baseline exporters logs report"),
     ("trainmon-views", "core history report runs web"),
-    ("trainmon-cli", "capture-files core exporters journal report tensor-files tensors compare checkpoint runs views"),
+    (
+        "trainmon-cli",
+        "capture-files core exporters journal report tensor-files tensors compare checkpoint graph runs views",
+    ),
     ("trainmon-integration-tests", "*"),
     ("xtask", "*"),
 ];

@@ -7,8 +7,8 @@ use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use trainmon_report::{Outcome, Printer};
 
 use crate::verbs::{
-    alerts, anomaly, check_config, checkpoint, compare, compare_runs, convert, ctl, merge, merge_ranks, overflow,
-    parse, plot, recover, replay, report, run as run_script, top,
+    alerts, anomaly, check_config, checkpoint, compare, compare_runs, convert, ctl, graph, merge, merge_ranks,
+    overflow, parse, plot, recover, replay, report, run as run_script, top,
 };
 
 /// Monitor training runs, capture their tensors and find where two of them diverge
@@ -38,7 +38,7 @@ const EXIT_CODES: &str = "Exit codes: 0 fine, 1 a difference or an alert, 2 an e
 const GROUPS: &[(&str, &[&str])] = &[
     ("Watch a training", &["run", "ctl", "check-config"]),
     ("Look at a run", &["top", "plot", "report", "alerts", "anomaly", "replay"]),
-    ("Compare", &["compare", "compare-runs", "compare-checkpoint", "overflow", "merge"]),
+    ("Compare", &["compare", "compare-runs", "compare-checkpoint", "overflow", "graph", "merge"]),
     ("Convert and recover data", &["convert", "parse", "merge-ranks", "recover"]),
     ("Set up", &["config-schema", "completions", "help"]),
 ];
@@ -98,6 +98,12 @@ enum Verb {
     /// does not count unless it turns into NaN.
     #[command(visible_alias = "overflow_check", after_long_help = overflow::EXAMPLES)]
     Overflow(overflow::Arguments),
+    /// Write the graph of one capture or of two as a database for TensorBoard
+    ///
+    /// The file has msprobe's format. Modules and operators are nodes with their values and stacks; with a baseline, also with their
+    /// counterparts, differences and results, which are msprobe's. Reads one rank at a time.
+    #[command(visible_alias = "graph_visualize", after_long_help = graph::EXAMPLES)]
+    Graph(graph::Arguments),
     /// Find where two monitored runs first diverge beyond noise
     ///
     /// Pairs ranks, steps and series. Names the first step and tensor whose difference exceeds printed digits, rounding error and
@@ -202,6 +208,7 @@ fn respelt(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
     let spellings: &[(&str, &str)] = match arguments.get(1).and_then(|verb| verb.to_str()) {
         Some("compare") => &compare::SPELLINGS,
+        Some("graph" | "graph_visualize") => &graph::SPELLINGS,
         Some("merge" | "merge_result") => &merge::SPELLINGS,
         _ => return arguments,
     };
@@ -251,6 +258,7 @@ fn dispatch(verb: Verb, printer: &mut Printer) -> io::Result<Outcome> {
         Verb::Compare(arguments) => compare::run(&arguments, printer),
         Verb::CompareRuns(arguments) => compare_runs::run(&arguments, printer),
         Verb::Convert(arguments) => convert::run(&arguments, printer),
+        Verb::Graph(arguments) => graph::run(&arguments, printer),
         Verb::Overflow(arguments) => overflow::run(&arguments, printer),
         Verb::CompareCheckpoint(arguments) => checkpoint::run(&arguments, printer),
         Verb::Merge(arguments) => merge::run(&arguments, printer),

@@ -79,6 +79,21 @@ impl Capture {
         }
     }
 
+    /// The call tree alone, each node with one value.
+    pub(super) fn tree(&self) -> Self {
+        let Document { task, framework, .. } = self.document;
+        Self {
+            path: self.path.clone(),
+            document: Document { task, level: None, framework, operators: nodes(&self.construct) },
+            stacks: Stacks::default(),
+            construct: self.construct.clone(),
+            has_stacks: false,
+            tensors: None,
+            meter: self.meter.clone(),
+            joined: Joined::default(),
+        }
+    }
+
     /// The module in which an operator ran; for a joined operator, the other side's module.
     pub fn parent(&self, operator: &str) -> Option<&Parent> {
         match self.joined.operator(operator) {

@@ -105,8 +105,8 @@ impl Row {
     }
 }
 
-/// The mode of a comparison: the most that both captures have.
-pub(crate) fn mode(target: &Capture, golden: &Capture) -> Option<Mode> {
+/// The mode of a comparison: the most that both captures have; `None` if they have nothing in common.
+pub fn mode(target: &Capture, golden: &Capture) -> Option<Mode> {
     let (one, other) = (&target.document, &golden.document);
     if one.task == Task::Tensor && other.task == Task::Tensor {
         Some(Mode::Tensor)

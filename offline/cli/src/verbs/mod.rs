@@ -9,6 +9,7 @@ pub(crate) mod compare_runs;
 pub(crate) mod convert;
 pub(crate) mod ctl;
 mod files;
+pub(crate) mod graph;
 mod log_columns;
 pub(crate) mod merge;
 pub(crate) mod merge_ranks;

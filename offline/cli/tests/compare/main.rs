@@ -9,6 +9,7 @@ mod flow;
 mod frameworks;
 mod fused;
 mod fused_tensors;
+mod graph;
 mod half;
 mod inputs;
 mod kinds;

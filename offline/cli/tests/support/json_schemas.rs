@@ -33,6 +33,7 @@ fn schema_of<'a>(arguments: &[&'a str], printed: &Value) -> Option<&'a str> {
             _ => "compare-checkpoint",
         },
         "ctl" => arguments.contains(&"status").then_some("ctl-status")?,
+        "graph_visualize" => "graph",
         name => name,
     })
 }

@@ -20,4 +20,4 @@ pub use first_difference::{RankDifferences, analyze, differences};
 pub use json::dumps;
 pub(crate) use json::text;
 pub use row::Row;
-pub use table::{Table, table};
+pub use table::{Table, graph_rows, table};

@@ -22,6 +22,28 @@ pub(super) fn difference(target: &Cell, golden: &Cell) -> [Cell; 2] {
     }
 }
 
+/// The difference and relative difference of a statistic in msprobe's graph: of numbers only, and relative to a baseline that is
+/// not 0. Infinite differences end in a tab.
+pub(super) fn graph_difference(target: &Cell, golden: &Cell) -> [Cell; 2] {
+    let (Cell::Number(target), Cell::Number(golden)) = (target, golden) else { return [Cell::NONE, Cell::NONE] };
+    let (Some(a), Some(b)) = (target.number(), golden.number()) else { return [Cell::NONE, Cell::NONE] };
+    let difference = a - b;
+    if difference.is_nan() {
+        return [Cell::Word("Nan"), Cell::Word("Nan")];
+    }
+    let relative = if b == 0.0 { Cell::NONE } else { Cell::Percent((difference / b).abs() * 100.0) };
+    let whole = match (target, golden) {
+        (Plain::Int(a), Plain::Int(b)) => a.checked_sub(*b),
+        _ => None,
+    };
+    let difference = match whole {
+        Some(whole) => Cell::Number(Plain::Int(whole)),
+        None if difference.is_infinite() => Cell::Word(if difference > 0.0 { "inf\t" } else { "-inf\t" }),
+        None => Cell::Printed(difference),
+    };
+    [difference, relative]
+}
+
 /// Whether both have the same text; NaN has one, each zero its own.
 fn is_same(target: &Cell, golden: &Cell) -> bool {
     match (target, golden) {

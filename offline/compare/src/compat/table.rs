@@ -10,7 +10,7 @@ use super::cell::{Cell, Texts};
 use super::columns::{Mode, headers};
 use super::distances::distances;
 use super::row::Row;
-use super::statistics::difference;
+use super::statistics::{difference, graph_difference};
 use super::verdict;
 use crate::evaluation::{Elements, Sides};
 use crate::input::Capture;
@@ -52,6 +52,33 @@ impl Row {
 
 /// Builds the table from matched values. Values that only the baseline has are omitted, as in msprobe's.
 pub fn table(sides: Sides<'_>, pairs: &[Pair], mode: Mode, gate: bool) -> Table {
+    let target = sides.target;
+    let mut rows = rows(sides, pairs, mode, gate);
+    if target.has_stacks {
+        add_stacks(&mut rows, target);
+    }
+    verdict::judge(&mut rows, target, mode);
+    Table { mode, headers: headers(mode, target.has_stacks), rows }
+}
+
+/// The rows of msprobe's graph: as in [`table`], but its differences of statistics have another formula and other texts, so that
+/// a baseline of 0 has no relative difference. The rules and their order are the same. `pairs`: by operator, the target's values
+/// in order; a pair without a target has no row.
+pub fn graph_rows(sides: Sides<'_>, pairs: &[Pair], mode: Mode) -> Vec<Row> {
+    let mut rows = rows(sides, pairs, mode, false);
+    if mode == Mode::Statistics {
+        for row in &mut rows {
+            let cells = [0, 1, 2, 3].map(|at| graph_difference(&row.statistics[at], &row.statistics[at + 4]));
+            let [[max, of_max], [min, of_min], [mean, of_mean], [norm, of_norm]] = cells;
+            row.measured = vec![max, min, mean, norm, of_max, of_min, of_mean, of_norm];
+        }
+    }
+    verdict::judge(&mut rows, sides.target, mode);
+    rows
+}
+
+/// The rows before the rules.
+fn rows(sides: Sides<'_>, pairs: &[Pair], mode: Mode, gate: bool) -> Vec<Row> {
     let (target, golden) = (sides.target, sides.golden);
     let make = |pair: &Pair| -> Option<Row> {
         let address = pair.target?;
@@ -64,12 +91,7 @@ pub fn table(sides: Sides<'_>, pairs: &[Pair], mode: Mode, gate: bool) -> Table 
         };
         Some(Row { operator: address.operator, ..row })
     };
-    let mut rows: Vec<Row> = pairs.par_iter().filter_map(make).collect();
-    if target.has_stacks {
-        add_stacks(&mut rows, target);
-    }
-    verdict::judge(&mut rows, target, mode);
-    Table { mode, headers: headers(mode, target.has_stacks), rows }
+    pairs.par_iter().filter_map(make).collect()
 }
 
 /// Adds the stack to the first value of each operator; operators called from one place share it.

@@ -10,6 +10,7 @@ use super::family::common_callee;
 use super::mapping::{MappingError, read_yaml};
 use super::pair::{How, Pair};
 use crate::input::Capture;
+use crate::item::Address;
 use crate::name::{Direction, OperatorName};
 
 /// The root of the model; older files spell it `Cell`.
@@ -74,6 +75,16 @@ pub fn by_layer(target: &Capture, golden: &Capture, mapping: &LayerMapping) -> V
     let is_mapped = ours.is_mapped;
     let how = |operator: usize| if is_mapped[operator] { How::Mapping } else { How::Name };
     pair(target, &ours.keys, golden, &theirs.keys, how)
+}
+
+/// Pairs the nodes of two call trees as [`by_layer`] pairs operators, also nodes without captured values: names of the baseline by
+/// names of the target.
+pub fn nodes_by_layer(target: &Capture, golden: &Capture, mapping: &LayerMapping) -> HashMap<Box<str>, Box<str>> {
+    let (target, golden) = (target.tree(), golden.tree());
+    let name = |capture: &Capture, address: Address| capture.at(address).operator.name.clone();
+    let pairs = by_layer(&target, &golden, mapping);
+    let both = pairs.iter().filter_map(|pair| Some((name(&target, pair.target?), name(&golden, pair.golden?))));
+    both.collect()
 }
 
 /// A capture's operators with keys for their place in the model.

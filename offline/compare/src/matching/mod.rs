@@ -18,7 +18,7 @@ pub(crate) use aligned::Alignment;
 pub use api::ApiMapping;
 pub use exact::exact;
 pub(crate) use fused::fuse;
-pub use layer::{LayerMapping, by_layer};
+pub use layer::{LayerMapping, by_layer, nodes_by_layer};
 pub use mapping::{Mapping, MappingError, by_cell, by_data};
 pub use pair::{How, Pair};
 
