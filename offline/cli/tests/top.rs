@@ -137,7 +137,7 @@ fn a_run_fits_a_small_and_a_large_terminal() {
             "█",
             "blocks.1.mlp.weight",
             "alerts: 1",
-            "Spike: grad_reduced norm of blocks.1.mlp.weight ",
+            "Spike: grad_reduced norm of `blocks.1.mlp.weight` ",
             "records: seen 360",
             "q quit",
         ] {

@@ -10,8 +10,10 @@ use anyhow::Result;
 
 use crate::workspace::tracked;
 
-/// Words of the documentation, at most: README and what docs/ has, without the proofs.
+/// Words of the documentation, at most: README and what docs/ has, without the proofs and the pages of [`LATER`].
 const MOST_WORDS: usize = 45_000;
+/// Pages of capabilities that are newer than the limit. The limit of a page applies to them.
+const LATER: [&str; 1] = ["docs/graph.md"];
 /// The folders whose pages count: documentation of the project's own.
 const PAGES: [&str; 5] =
     ["*.md", ":!:*/node_modules/*", ":!:agent/python/tests/*", ":!:docs/device-results/*", ":!:fuzz/*"];
@@ -23,7 +25,8 @@ const PAGES: [&str; 5] =
 pub fn violations(root: &Path) -> Result<Vec<String>> {
     let pages = tracked(root, &PAGES)?;
     let mut found = page::violations(root, &pages);
-    let words: usize = pages.iter().filter(|(file, _)| is_documentation(file)).map(|(_, text)| page::words(text)).sum();
+    let is_counted = |file: &str| is_documentation(file) && !LATER.contains(&file);
+    let words: usize = pages.iter().filter(|(file, _)| is_counted(file)).map(|(_, text)| page::words(text)).sum();
     if words > MOST_WORDS {
         found.push(format!("the documentation has {words} words, at most {MOST_WORDS} are allowed"));
     }

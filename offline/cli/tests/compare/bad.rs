@@ -130,7 +130,9 @@ fn a_run_without_numbers_is_reported_as_a_run() {
         fs::write(directory.join("alerts.jsonl"), "").unwrap();
         fs::write(workspace.path().join(side).join("run.json"), "{}").unwrap();
     }
-    assert_refused(&compare(workspace.path()), workspace.path(), &["is not a monitored run", "has CSV files"]);
+    let said = trainmon(workspace.path(), &["compare", "b", "a"]);
+    assert_eq!(said.code, Some(2), "{}{}", said.out, said.err);
+    assert!(said.err.starts_with("error: `b` is not a monitored run") && said.err.contains("\nhint: "), "{}", said.err);
 }
 
 #[test]

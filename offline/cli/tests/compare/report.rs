@@ -134,6 +134,12 @@ fn data(page: &str) -> Value {
     serde_json::from_str(between(page, "id=\"data\">", "</script>")).unwrap()
 }
 
+/// The heading as it is printed: code is in backticks.
+fn heading(page: &str) -> String {
+    let shown = between(page, "<h1>", "</h1>").replace("<code>", "`").replace("</code>", "`");
+    unescaped(&shown)
+}
+
 #[test]
 fn the_report_says_what_is_printed_and_asks_nobody() {
     let unpacked = tempfile::tempdir().unwrap();
@@ -141,7 +147,7 @@ fn the_report_says_what_is_printed_and_asks_nobody() {
     let (sentence, report) = compare(&case.join("target"), &case.join("golden"), &unpacked.path().join("out"), &[]);
     let page = std::fs::read_to_string(report).unwrap();
     assert_self_contained(&page);
-    assert_eq!(unescaped(between(&page, "<h1>", "</h1>")), sentence);
+    assert_eq!(heading(&page), sentence);
     assert!(sentence.starts_with("First divergence: "), "{sentence}");
     for part in ["<h2>Differing values</h2>", "<h2>Chain</h2>", "<h2>Size of differences</h2>"] {
         assert!(page.contains(part), "{part}");
@@ -193,7 +199,7 @@ fn no_name_and_no_frame_gets_out_of_its_place() {
     assert!(sentence.contains(HOSTILE), "{sentence}");
     let page = std::fs::read_to_string(report).unwrap();
     assert_self_contained(&page);
-    assert_eq!(unescaped(between(&page, "<h1>", "</h1>")), sentence);
+    assert_eq!(heading(&page), sentence);
     let data = data(&page);
     assert!(data["tables"][0]["operators"].as_array().unwrap().contains(&json!(HOSTILE)));
     let stacks = between(&page, "<table class=\"stacks\">", "</table>");
