@@ -34,7 +34,7 @@ pub fn page(command: &str, sentence: &str, behaviour: Behaviour, content: &Marku
 /// A text whose parts in backticks are shown as code, without the backticks. A text with an odd number of them stays as it was.
 pub fn with_code(text: &str) -> Markup {
     let parts: Vec<&str> = text.split('`').collect();
-    if parts.len() % 2 == 0 {
+    if parts.len().is_multiple_of(2) {
         return html! { (text) };
     }
     html! { @for (index, part) in parts.into_iter().enumerate() { @if index % 2 == 1 { code { (part) } } @else { (part) } } }
