@@ -313,8 +313,8 @@ fn other_statistics_say_nothing_about_what_a_script_tells() {
 #[test]
 fn older_steps_are_thinned_out_where_the_files_reach_their_budget() {
     let steps = 3_000;
-    let config =
-        r#"{"wg_distribution": true, "ops": ["norm"], "layout": "run", "csv_budget_mib": 1, "queue_steps": 4096}"#;
+    let config = r#"{"wg_distribution": true, "ops": ["norm"], "layout": "run", "csv_budget_mib": 1, "queue_steps": 4096,
+            "shutdown_timeout_ms": 600000}"#;
     let run = Run::of(config);
     for step in 0..steps {
         for number in 0..10 {

@@ -119,7 +119,7 @@ def test_other_ranks_say_warnings_only(
         train(model, optimizer)
     lines = said().splitlines()
     assert [line.startswith("trainmon: warning: ") for line in lines] == [True, False], lines
-    assert "of the model on rank 1" in lines[0]
+    assert "in the model on rank 1" in lines[0]
 
 
 @pytest.fixture(params=["root", "trainmon"])
